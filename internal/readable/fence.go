@@ -20,3 +20,19 @@ func EndsFence(line, marker string) bool {
 	line = strings.TrimSpace(line)
 	return strings.HasPrefix(line, marker) && strings.Trim(line, marker[:1]) == ""
 }
+
+// OpenFence returns the line that ends the fence that a text leaves open, or "". It is indented as the opening one, which
+// may be in a list.
+func OpenFence(text string) (end string) {
+	open := ""
+	for line := range strings.SplitSeq(text, "\n") {
+		if open != "" {
+			if EndsFence(line, open) {
+				open, end = "", ""
+			}
+		} else if open, _ = Fence(line); open != "" {
+			end = line[:strings.Index(line, open)] + open
+		}
+	}
+	return end
+}

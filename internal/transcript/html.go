@@ -36,20 +36,20 @@ func WriteHTML(w io.Writer, s archive.Session) error {
 		html.EscapeString(fmt.Sprintf("Session %s, agent %s, from %s to %s.", s.SessionID, s.AgentID, timeOf(s.CreatedAt), timeOf(s.UpdatedAt))), "</p>\n")
 	for _, m := range s.Messages {
 		p.text(`<article class="`, html.EscapeString(m.Role), "\">\n<h2>", html.EscapeString(speaker(m)), " <small>", timeOf(m.CreatedAt), "</small></h2>\n")
-		if text := reasoning(m); text != "" {
+		if text := readable.Reasoning(m.Metadata); text != "" {
 			p.text("<details><summary>Reasoning</summary>\n")
 			p.block("div", text)
 			p.text("</details>\n")
 		}
-		p.content(m.Content)
+		p.content(contentOf(m))
 		for _, call := range calls(m) {
 			p.block("pre", "Tool call: "+call)
 		}
 		for _, image := range pictures(s, m) {
 			p.image(image)
 		}
-		if text := note(m); text != "" {
-			p.block("em", text)
+		for _, note := range notes(m) {
+			p.block("em", note)
 		}
 		p.text("</article>\n")
 	}

@@ -6,20 +6,24 @@ import (
 	"strings"
 
 	"loquat/internal/archive"
+	"loquat/internal/readable"
 )
 
 // WriteMarkdown writes a session as Markdown. Messages stay as they are, because replies of models
-// are Markdown already. Images are data URLs.
+// are Markdown already; but a fence of code that one leaves open is closed. Images are data URLs.
 func WriteMarkdown(w io.Writer, s archive.Session) error {
 	p := &page{w: w}
 	p.text("# ", oneLine(titleOf(s)), "\n\n", oneLine(fmt.Sprintf("Session %s, agent %s, from %s to %s.", s.SessionID, s.AgentID, timeOf(s.CreatedAt), timeOf(s.UpdatedAt))), "\n")
 	for _, m := range s.Messages {
 		p.text("\n## ", oneLine(speaker(m)+", "+timeOf(m.CreatedAt)), "\n")
-		if text := reasoning(m); text != "" {
+		if text := readable.Reasoning(m.Metadata); text != "" {
 			p.text("\nReasoning:\n\n> ", strings.ReplaceAll(text, "\n", "\n> "), "\n")
 		}
-		if m.Content != "" {
-			p.text("\n", strings.TrimRight(m.Content, "\n"), "\n")
+		if content := strings.TrimRight(contentOf(m), "\n"); content != "" {
+			p.text("\n", content, "\n")
+			if marker := readable.OpenFence(content); marker != "" {
+				p.text(marker, "\n")
+			}
 		}
 		for _, call := range calls(m) {
 			mark := fence(call)
@@ -36,8 +40,8 @@ func WriteMarkdown(w io.Writer, s archive.Session) error {
 			}
 			p.text(")\n")
 		}
-		if text := note(m); text != "" {
-			p.text("\n", oneLine(text), "\n")
+		for _, note := range notes(m) {
+			p.text("\n", oneLine(note), "\n")
 		}
 	}
 	return p.err

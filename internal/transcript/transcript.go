@@ -14,6 +14,7 @@ import (
 	"loquat"
 	"loquat/internal/archive"
 	"loquat/internal/asset"
+	"loquat/internal/readable"
 )
 
 // titleOf returns the title of a session, or its id.
@@ -43,25 +44,28 @@ func speaker(m loquat.Message) string {
 	return "Assistant"
 }
 
-// note returns what else a reader has to know about a message.
-func note(m loquat.Message) string {
-	switch {
-	case m.Metadata.String(loquat.MetaIncomplete) != "":
-		return "The message ends early: " + m.Metadata.String(loquat.MetaIncomplete) + "."
-	case m.Metadata.Bool(loquat.MetaIsError):
-		return "The tool reports an error."
-	case m.Metadata.String(loquat.MetaRefusal) != "":
-		return "The model refused: " + m.Metadata.String(loquat.MetaRefusal)
+// contentOf returns the text of a message for readers.
+func contentOf(m loquat.Message) string {
+	if m.Role == loquat.RoleTool {
+		return readable.Displayed(m)
 	}
-	return ""
+	return m.Content
 }
 
-// reasoning returns the reasoning of a message.
-func reasoning(m loquat.Message) string {
-	if text := m.Metadata.String(loquat.MetaReasoningContent); text != "" {
-		return text
+// notes returns what else a reader has to know about a message, as sentences.
+func notes(m loquat.Message) (list []string) {
+	switch {
+	case m.Role == loquat.RoleAssistant:
+		list = readable.EndingNotices(m)
+	case m.Metadata.String(loquat.MetaIncomplete) != "":
+		list = []string{"the message ends early: " + m.Metadata.String(loquat.MetaIncomplete)}
+	case m.Metadata.Bool(loquat.MetaIsError):
+		list = []string{"the tool reports an error"}
 	}
-	return m.Metadata.String(loquat.MetaReasoning)
+	for i, note := range list {
+		list[i] = strings.ToUpper(note[:1]) + strings.TrimSuffix(note[1:], ".") + "."
+	}
+	return list
 }
 
 // picture is an image of a message. Its bytes are in the session, or it is only named.

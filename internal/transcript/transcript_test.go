@@ -57,7 +57,7 @@ func TestHTML(t *testing.T) {
 		"<title>A *title* &lt;b&gt;</title>", "default-src &#39;none&#39;; img-src data:;", "<h2>User <small>2026-01-02 03:04 UTC</small></h2>",
 		`<pre dir="auto">&lt;b&gt;code&lt;/b&gt;</pre>`, `<div dir="auto">after</div>`, `<img alt="shade 1.png" src="data:image/png;base64,iVBO`,
 		"This image is missing.", "Image: https://example.org/x.png", `src="data:image/gif;base64,R0lGODlh">`, "This image cannot be read.",
-		"Assistant (m&lt;1&gt;)", "<details>", "Tool call: add\n{\n  &#34;a&#34;: 1\n}", "Tool add", "The tool reports an error.", `<pre dir="auto">open</pre>`, "ends early: cancelled",
+		"Assistant (m&lt;1&gt;)", "<details>", "Tool call: add\n{\n  &#34;a&#34;: 1\n}", "Tool add", "The tool reports an error.", `<pre dir="auto">open</pre>`, "The reply is incomplete: it was cancelled.",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
@@ -120,6 +120,44 @@ func TestHTMLKeepsEachWord(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A file says of a message what the terminal says: how it ended, all its reasoning, and of a tool what is meant for people.
+func TestWhatReadersAreShown(t *testing.T) {
+	display := loquat.Object{}.Set("type", "text").Set("content", "for people")
+	s := archive.Session{Messages: []loquat.Message{
+		{Role: "assistant", Content: "cut", Metadata: loquat.Object{}.Set("finish_reason", "length").Set("reasoning", "first").Set("reasoning_content", "second").Set("refusal", "I will not.")},
+		{Role: "tool", Content: "for the model", Metadata: loquat.Object{}.Set("display", display)},
+		{Role: "assistant", Content: "cut, too", Metadata: loquat.Object{}.Set("finish_reason", "content_filter")},
+		{Role: "user", Metadata: loquat.Object{}.Set("display", display)},
+	}}
+	for name, to := range map[string]func(io.Writer, archive.Session) error{"Markdown": transcript.WriteMarkdown, "HTML": transcript.WriteHTML} {
+		text := strings.ReplaceAll(write(t, to, s), `\_`, "_")
+		for _, want := range []string{
+			"The reply was cut at the token limit (finish_reason length).", "A content filter of the backend cut the reply (finish_reason content_filter).",
+			"The model refused: I will not.", "second\n", "first", "for people",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the %s lacks %q:\n%s", name, want, text)
+			}
+		}
+		if strings.Contains(text, "for the model") || strings.Count(text, "for people") != 1 || strings.Contains(text, "no text") || strings.Contains(text, "..") {
+			t.Errorf("the %s is\n%s", name, text)
+		}
+	}
+}
+
+// A fence that a message leaves open ends with the message, so that what follows is not code.
+func TestMarkdownEndsFences(t *testing.T) {
+	for content, end := range map[string]string{
+		"```go\nx := 1": "x := 1\n```\n\n## ", "~~~~\n```\nx\n": "x\n~~~~\n\n## ", "- item\n  ```sh\n  ls": "  ls\n  ```\n\n## ",
+		"```\nx\n```": "x\n```\n\n## ", "a ``` b": "b\n\n## ", "```ls```": "```ls```\n\n## ", "```\nx\n\n\n": "x\n```\n\n## ",
+	} {
+		s := archive.Session{Messages: []loquat.Message{{Role: "assistant", Content: content}, {Role: "user", Content: "next"}}}
+		if text := write(t, transcript.WriteMarkdown, s); !strings.Contains(text, end) {
+			t.Errorf("of %q the text is\n%s", content, text)
+		}
+	}
 }
 
 // Whatever a session has, its page has only the tags and attributes of the program.
