@@ -232,6 +232,20 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// A proxy that compresses answers makes their ETag a weak one. The checkpoint is the same.
+func TestWeakETag(t *testing.T) {
+	for tag, want := range map[string]loquat.EventID{`W/"0000000000000007"`: 7, `"0000000000000007"`: 7, `"7"`: 0, "": 0} {
+		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", tag)
+			io.WriteString(w, `{}`)
+		})
+		page, err := c.Messages(t.Context(), "s", client.Page{})
+		if err != nil || page.Checkpoint != want {
+			t.Errorf("the checkpoint of %s is %s (%v)", tag, page.Checkpoint, err)
+		}
+	}
+}
+
 // Elements has those of core plugins before those of application plugins.
 func TestElements(t *testing.T) {
 	c := connect(t, func(w http.ResponseWriter, r *http.Request) {

@@ -194,9 +194,10 @@ func (c *Client) snapshot(ctx context.Context, call *call) (loquat.Snapshot, err
 	return s, err
 }
 
-// checkpoint returns the checkpoint in the ETag of an answer, or 0 if there is none.
+// checkpoint returns the checkpoint in the ETag of an answer, or 0 if there is none. A proxy that compresses the answer
+// puts W/ in front.
 func checkpoint(header http.Header) loquat.EventID {
-	id, err := loquat.ParseEventID(strings.Trim(header.Get("ETag"), `"`))
+	id, err := loquat.ParseEventID(strings.Trim(strings.TrimPrefix(header.Get("ETag"), "W/"), `"`))
 	if err != nil {
 		return 0
 	}
