@@ -56,6 +56,7 @@ func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 		q.Since = &since
 	}
+	f.local.idle = true
 	c, closeClient, err := f.connect(context.WithoutCancel(ctx), stderr, client.Options{})
 	if err != nil {
 		return err

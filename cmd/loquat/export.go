@@ -60,6 +60,7 @@ func (f *exportFlags) run(ctx context.Context, ids []string, stdout, stderr io.W
 	case f.format != "json" && f.output == "" && (f.all || len(ids) > 1):
 		return usageError{fmt.Errorf("--format %s makes a file of each session; name their directory with --output", f.format)}
 	}
+	f.local.idle = true
 	c, closeClient, err := f.connect(context.WithoutCancel(ctx), stderr, client.Options{})
 	if err != nil {
 		return err

@@ -50,6 +50,7 @@ func newImportCommand() *cobra.Command {
 }
 
 func (f *importFlags) run(ctx context.Context, names []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	f.local.idle = true
 	c, closeClient, err := f.connect(context.WithoutCancel(ctx), stderr, client.Options{})
 	if err != nil {
 		return err

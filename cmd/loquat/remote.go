@@ -58,7 +58,7 @@ func (f *remoteFlags) connect(ctx context.Context, stderr io.Writer, o client.Op
 	url, token, stop := f.server, f.token, func() {}
 	if url == "" {
 		local := f.local
-		local.listen, local.noProfiles = "127.0.0.1:0", true
+		local.listen, local.private = "127.0.0.1:0", true
 		log := io.Discard
 		if f.verbose {
 			log = stderr

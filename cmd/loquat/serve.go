@@ -52,7 +52,9 @@ type serveOptions struct {
 
 	debugListen   string // address of profiles; "" means the configuration's
 	debugInsecure bool
-	noProfiles    bool // serves no profiles, whatever the configuration says
+
+	private bool // the server of one command: it serves its client and calls nobody but backends and plugins
+	idle    bool // starts no queued sends
 }
 
 func newServeCommand() *cobra.Command {
@@ -234,7 +236,7 @@ func (s *server) startChat(ctx context.Context, cfg *config.Config, plugins []pl
 		return headroom.Limits{MaxRunning: limits.MaxRunningRequests, MinFreeDisk: limits.MinFreeDiskBytes}
 	}})
 	s.metrics.MustRegister(room.Collectors()...)
-	s.chat = chat.New(chat.Options{Headroom: room, Store: s.store, Images: kept, Uploads: uploads, Config: live, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer()})
+	s.chat = chat.New(chat.Options{Headroom: room, Store: s.store, Images: kept, Uploads: uploads, Config: live, Plugins: registry, Logger: s.log, Secrets: s.secrets, Tracer: s.traces.Tracer(), Idle: s.config.opts.idle})
 	s.feed = feed.New(s.store)
 	s.plugins = processes(plugins)
 	for _, p := range s.plugins {
@@ -288,8 +290,9 @@ func (s *server) readFile(env config.Environment) (*config.Config, []config.Prob
 func (c *configuration) override(cfg *config.Config) {
 	cfg.SetServer(c.opts.listen, c.opts.data)
 	cfg.SetDebugListen(c.opts.debugListen)
-	if c.opts.noProfiles {
-		cfg.Server.DebugListen = ""
+	if c.opts.private { // it may have a copy of the data of a server that runs elsewhere
+		cfg.Server.DebugListen, cfg.Server.TLS = "", config.TLS{}
+		cfg.Bridge.URL, cfg.Push.Subject = "", ""
 	}
 }
 
@@ -323,7 +326,7 @@ func (s *server) listen(cfg *config.Config) error {
 		return errors.Join(err, ln.Close())
 	}
 	s.notifier = webpush.Start(webpush.Options{Store: s.store, Access: s.access, Config: cfg.Push, Logger: s.log})
-	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log})
+	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log, Idle: s.config.opts.private})
 	s.metrics.MustRegister(s.webhooks.Collectors()...)
 	handler, err := httpapi.New(httpapi.Options{
 		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: s.config.live, Reload: s.reload, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,

@@ -381,10 +381,10 @@ func (o openStep) results(unfinished *loop.Failure) []loquat.Message {
 	return out
 }
 
-// startNext starts the next queued request of a session. While the service is stopping it does
+// startNext starts the next queued request of a session. While the service is stopping, or if it is idle, it does
 // nothing: another node starts the request, or else the next start of the server.
 func (s *Requests) startNext(tx *store.Tx, h *store.Head) (*store.Request, error) {
-	if s.workers.isDraining() {
+	if s.idle || s.workers.isDraining() {
 		return nil, nil
 	}
 	q, ok, err := tx.NextQueued(*h)

@@ -37,6 +37,7 @@ type Options struct {
 	Tracer  *trace.Tracer    // traces requests; nil: none
 
 	Headroom *headroom.Headroom // refuses what the server has no room for; nil refuses nothing
+	Idle     bool               // queued sends stay queued, for another server of the store
 }
 
 // Service runs the operations. Make one with New, start it with Start.
@@ -64,6 +65,7 @@ type dependencies struct {
 	redactor *config.Redactor
 	tracer   *trace.Tracer
 	room     *headroom.Headroom
+	idle     bool
 	settings *settings.Resolver
 	starts   *pluginStarts
 	counts   counts
@@ -75,7 +77,7 @@ var errShutdown = errors.New("the server was shut down while the request ran")
 // New returns a service that runs nothing before Start.
 func New(opts Options) *Service {
 	s := &Service{
-		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, room: opts.Headroom, counts: newCounts()},
+		dependencies: dependencies{store: opts.Store, config: opts.Config, plugins: opts.Plugins, log: opts.Logger, redactor: opts.Secrets, tracer: opts.Tracer, room: opts.Headroom, idle: opts.Idle, counts: newCounts()},
 		states:       map[string]chan struct{}{},
 	}
 	if s.log == nil {

@@ -38,6 +38,7 @@ type Options struct {
 	Logger *slog.Logger // nil: the default one
 
 	CallTimeout time.Duration // how long a call of a receiver may take; 0: 15 seconds
+	Idle        bool          // sends nothing: what is due is sent by another server of the store
 }
 
 // Sender keeps webhooks and sends their events.
@@ -80,7 +81,9 @@ func Start(opts Options) *Sender {
 	for _, result := range []string{resultDelivered, resultFailed, resultGivenUp} {
 		s.attempts.WithLabelValues(result)
 	}
-	s.running.Go(func() { s.run(ctx) })
+	if !opts.Idle {
+		s.running.Go(func() { s.run(ctx) })
+	}
 	return s
 }
 
