@@ -455,6 +455,18 @@ func TestBase(t *testing.T) {
 	}
 }
 
+// No agent's config has keys of the service, whose secrets plugins must not see.
+func TestBaseWithoutServiceKeys(t *testing.T) {
+	c := parse(t, `{`+main+`, "assets": {"url": "s3://b?region=r", "secret_access_key": "planted"}, "bridge": {"token": "planted"},
+		"telemetry": {"endpoint": "http://collector", "headers": {"x-key": "planted"}}, "store": {"url": "postgres://u:planted@h/d"},
+		"push": {"web": {"subject": "mailto:planted@example.org"}}, "webhooks": {"allow_private_addresses": true}, "prices": {"m": {"input": 1}}}`)
+	base, _, err := c.Base("default")
+	provider, _ := c.Provider("main")
+	if err != nil || len(base) > 2 || len(provider) > 2 {
+		t.Errorf("the base is %s, that of the provider %s, %v", config.Encode(base), config.Encode(provider), err)
+	}
+}
+
 func TestEffective(t *testing.T) {
 	c := parse(t, `{"providers": {"p": {"provider": "generic", "model": "m", "api_key": "k", "request_options": {"a": 1, "b": {"c": 1}}}}}`)
 	base, _, err := c.Base("default")

@@ -10,8 +10,19 @@ import (
 	"loquat"
 )
 
-// serviceKeys are the keys of the service itself. The config of a request never has them.
-var serviceKeys = []string{"server", "store", "bridge", "limits", "events", "providers", "agents", "plugins", "required_plugins"}
+// serviceKeys are the keys of the service itself. The config of a request never has them: plugins get that config,
+// without the secrets of its providers alone.
+var serviceKeys = namesBut(Keys(), "plugin_cache_dir")
+
+// namesBut returns the first parts of the keys of a schema, without one.
+func namesBut(s Schema, except string) (names []string) {
+	for _, f := range s {
+		if name, _, _ := strings.Cut(f.Key, "."); name != except && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // agent is one resolved agent: the merged layers below a session's overrides.
 type agent struct {
