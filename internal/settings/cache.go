@@ -16,12 +16,13 @@ import (
 
 const (
 	maxResolved  = 1024        // the bound of a cache, in entries
+	maxKey       = 16 << 10    // bytes of a key: larger overrides are rare, and are resolved each time
 	refreshAfter = time.Second // the use of an entry of this age resolves it again
 )
 
 // cache keeps resolved settings.
 //
-// Key: agent and overrides. Bound: maxResolved entries, the least recently used goes.
+// Key: agent and overrides, of at most maxKey. Bound: maxResolved entries, the least recently used goes.
 // Invalidation: the generation, which grows when a plugin's process starts, ends or says
 // that it changed, when the state of an application plugin changes on any node, when a backend lists
 // other models and when an element calls another setting secret. Elements that change
@@ -77,6 +78,10 @@ func (c *cache) get(ctx context.Context, agentID string, overrides loquat.Object
 	key, err := cacheKey(agentID, overrides)
 	if err != nil {
 		return Resolved{}, err
+	}
+	if len(key) > maxKey {
+		out, _, err := resolve(ctx)
+		return out, err
 	}
 	generation := c.generation.Load()
 	if e, ok := c.entries.Get(key); ok && e.generation == generation {
