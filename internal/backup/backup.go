@@ -94,6 +94,9 @@ func fill(ctx context.Context, from, to string) (Report, error) {
 			return Report{}, err
 		}
 		err := sqlite.Copy(ctx, from, to, func(q store.SQL) (err error) {
+			if err := store.RequireInPlace(q); err != nil {
+				return err
+			}
 			r.Last, hashes, err = store.MarkCopy(q)
 			return err
 		})

@@ -80,7 +80,8 @@ type follower struct {
 
 // Follow copies the changes of a data directory to a place until ctx ends. A server may use the
 // directory, start and stop meanwhile. Follow returns an error if it cannot start, if another process
-// has begun to write to the place, or if the database was replaced: it then has to be started again.
+// has begun to write to the place, or if the database was replaced: it then has to be started again. If the
+// sessions were moved to another store, the error is a store.ErrMoving.
 func Follow(ctx context.Context, o Options) (err error) {
 	lock, err := lockPlace(o.Dir, o.Name)
 	if err != nil {
@@ -132,6 +133,9 @@ func newFollower(ctx context.Context, o Options) (*follower, error) {
 	}
 	if f.status, err = thisProcess(o.Dir); err == nil {
 		err = tracker.Read(ctx, func(q store.SQL) (err error) {
+			if err := store.RequireInPlace(q); err != nil {
+				return err
+			}
 			f.status.Server, err = store.ServerID(q)
 			return err
 		})
@@ -270,6 +274,11 @@ func (f *follower) wait(ctx context.Context) error {
 func (f *follower) step(ctx context.Context, now time.Time) error {
 	if err := f.tracker.Advance(ctx); err != nil {
 		return err
+	}
+	if f.tracker.Changed() { // else copies of the old place would seem to be copies of the new one
+		if err := f.tracker.Read(ctx, store.RequireInPlace); err != nil {
+			return err
+		}
 	}
 	if err := f.tracker.Turn(ctx); err != nil {
 		return err

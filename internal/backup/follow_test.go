@@ -18,6 +18,7 @@ import (
 	"loquat"
 	"loquat/internal/migrate/migratetest"
 	"loquat/internal/store"
+	"loquat/internal/store/sqlite"
 )
 
 // write adds a session to a store.
@@ -187,6 +188,38 @@ func TestServerBetweenTwoFollowers(t *testing.T) {
 	r, err := Restore(t.Context(), place, filepath.Join(t.TempDir(), "restored"), time.Time{})
 	if err != nil || r.Last != last {
 		t.Errorf("the newest state ends at %s, want %s: %v", r.Last, last, err)
+	}
+}
+
+// Sessions that were moved are backed up no more in their old place: the copies would seem to have what is new.
+func TestNoBackupOfMovedSessions(t *testing.T) {
+	dir, place := t.TempDir(), &memory{files: map[string][]byte{}}
+	s := openStore(t, dir)
+	write(t, s, "a")
+	f := newTestFollower(t, dir, place)
+	defer f.tracker.Close()
+	if err := f.step(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Close()
+	driver, openErr := sqlite.Open(t.Context(), dir, slog.New(slog.DiscardHandler))
+	if err := errors.Join(err, openErr); err != nil {
+		t.Fatal(err)
+	}
+	err = driver.Write(t.Context(), func(q store.SQL) error {
+		return store.SetMove(q, store.Move{Kind: store.Moved, Store: "1", Place: "postgres://there"})
+	})
+	if err := errors.Join(err, driver.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.step(t.Context(), time.Now()); !errors.Is(err, store.ErrMoving) {
+		t.Errorf("the follower goes on: %v", err)
+	}
+	if _, err := newFollower(t.Context(), Options{Dir: dir, Place: place}); !errors.Is(err, store.ErrMoving) {
+		t.Errorf("another follower begins: %v", err)
+	}
+	if _, err := Make(t.Context(), dir, filepath.Join(t.TempDir(), "copy")); !errors.Is(err, store.ErrMoving) {
+		t.Errorf("a backup is made: %v", err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -93,15 +92,13 @@ func (m Move) Usable() error {
 	return &movingError{m}
 }
 
-// requireInPlace returns an error if the store is a side of a move.
-func requireInPlace(ctx context.Context, driver Driver) error {
-	return driver.Read(ctx, func(q SQL) error {
-		m, _, err := ReadMove(q)
-		if err != nil {
-			return err
-		}
-		return m.Usable()
-	})
+// RequireInPlace returns an error if the store is a side of a move, an ErrMoving.
+func RequireInPlace(q SQL) error {
+	m, _, err := ReadMove(q)
+	if err != nil {
+		return err
+	}
+	return m.Usable()
 }
 
 // Reopen makes a moved store usable as a copy: the next opening gives it a log of its own, because

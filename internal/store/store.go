@@ -161,7 +161,7 @@ func Open(ctx context.Context, driver Driver, opts Options) (*Store, error) {
 	if err := requireLog(ctx, driver); err != nil {
 		return nil, err
 	}
-	if err := requireInPlace(ctx, driver); err != nil {
+	if err := driver.Read(ctx, RequireInPlace); err != nil {
 		return nil, fmt.Errorf("the database cannot be used: %w", err)
 	}
 	if err := adoptCopy(ctx, driver, s.log); err != nil {

@@ -40,8 +40,7 @@ func (in *Inspection) requireInPlace(ctx context.Context) error {
 		}
 		for _, c := range columns {
 			if c.Name == "moving" {
-				m, _, err := store.ReadMove(q)
-				return errors.Join(err, m.Usable())
+				return store.RequireInPlace(q)
 			}
 		}
 		return nil
