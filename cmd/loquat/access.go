@@ -11,16 +11,13 @@ import (
 	"loquat/internal/config"
 	"loquat/internal/jwt"
 	"loquat/internal/store"
+	"loquat/internal/store/postgres"
 	"loquat/internal/store/sqlite"
 )
 
 // openAccess loads the credentials of a server.
 func openAccess(ctx context.Context, c *configuration, s *store.Store, log *slog.Logger) (*auth.Keeper, error) {
-	cfg := c.live.Now()
-	return auth.Open(ctx, auth.Options{
-		Store: s, Configured: c.access(cfg), Logger: log,
-		Exposed: !c.opts.insecure && isReached(cfg.Server),
-	})
+	return auth.Open(ctx, auth.Options{Store: s, Configured: c.access(c.live.Now()), Logger: log})
 }
 
 // isReached reports whether others can reach a server: at the address where it listens, or through a proxy.
@@ -49,16 +46,17 @@ func configIssuers(cfg *config.Config) *jwt.Verifier {
 
 // storedTokens reports whether the store holds tokens. It looks only if that decides
 // whether the configuration is valid: others can reach the server, and the configuration has
-// no tokens.
+// no tokens. It changes nothing, and a server may use the store.
 func storedTokens(ctx context.Context, cfg *config.Config, insecure bool, log *slog.Logger) (bool, error) {
-	if insecure || cfg.Server.Closed() || config.IsLoopback(cfg.Server.Listen) || cfg.Store.URL == "" && !sqlite.Exists(cfg.Server.DataDir) {
+	switch dir := cfg.Server.DataDir; {
+	case insecure || cfg.Server.Closed() || config.IsLoopback(cfg.Server.Listen):
 		return false, nil
+	case cfg.Store.URL != "":
+		return postgres.HasTokens(ctx, postgres.Options{URL: cfg.Store.URL, Logger: log})
+	case sqlite.Exists(dir):
+		return sqlite.HasTokens(ctx, dir, log)
 	}
-	keeper, done, err := openStored(ctx, cfg, log)
-	if err != nil {
-		return false, err
-	}
-	return keeper.Closed(), done()
+	return false, nil
 }
 
 // openStored opens the tokens of a store that no server uses.

@@ -13,14 +13,24 @@ import (
 	"loquat"
 	"loquat/internal/config"
 	"loquat/internal/e2e/binary"
+	"loquat/internal/store/postgres/pgtest"
 )
 
-// Tokens that are kept in the data directory let a server listen beyond loopback as
-// those of the configuration do; none let nobody.
+// Tokens that are kept in the store let a server listen beyond loopback as those of the configuration do; none let
+// nobody.
 func TestStoredTokensCount(t *testing.T) {
+	t.Run("data directory", func(t *testing.T) { storedTokensCount(t, loquat.Object{}) })
+	t.Run("database", func(t *testing.T) {
+		_, url := pgtest.Start(t).Database(t)
+		storedTokensCount(t, loquat.Object{}.Set("store", map[string]string{"url": url}))
+	})
+}
+
+func storedTokensCount(t *testing.T, raw loquat.Object) {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	env := config.Environment{Lookup: func(string) (string, bool) { return "", false }}
-	raw := loquat.Object{}.Set("server", map[string]string{"listen": "0.0.0.0:8787"}).Set("providers", map[string]any{"main": map[string]string{"provider": "x"}})
+	raw = raw.Set("server", map[string]string{"listen": "0.0.0.0:8787"}).Set("providers", map[string]any{"main": map[string]string{"provider": "x"}})
 	cfg := config.New(raw, env)
 	cfg.SetServer("", t.TempDir())
 	refused := func() bool {
@@ -46,6 +56,9 @@ func TestStoredTokensCount(t *testing.T) {
 	made, err := storedKeys{keeper}.MakeToken(t.Context(), loquat.NewToken{Name: "laptop"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if refused() {
+		t.Error("tokens are not seen while a server uses the store")
 	}
 	if err := keeper.RevokeToken(t.Context(), made.TokenID); loquat.CodeOf(err) != loquat.CodeConflict {
 		t.Errorf("the last token can be revoked: %v", err)

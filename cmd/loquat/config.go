@@ -118,10 +118,12 @@ func readConfig(path string, insecure, debugInsecure bool) (*config.Config, []co
 		return nil, problems, config.Loaded{}
 	}
 	compiled := compiledIn(cfg.Limits, slog.New(slog.DiscardHandler), nil)
-	// If a server uses the data directory, its tokens cannot be read and are ignored here.
-	stored, _ := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
+	stored, err := storedTokens(context.Background(), cfg, insecure, slog.New(slog.DiscardHandler))
+	if err != nil {
+		problems = append(problems, config.Problem{Path: "server.listen", Warning: true, Message: "others can reach the server, and whether its store has tokens cannot be read: " + err.Error()})
+	}
 	plugins := chosen(cfg, compiled)
-	facts := loaded(compiled, plugins, insecure || stored)
+	facts := loaded(compiled, plugins, insecure || stored || err != nil)
 	facts.DebugInsecure = debugInsecure
 	return cfg, config.InOrder(problems, cfg.Check(facts), startProblems(cfg, plugins), manifestProblems(cfg)), facts
 }

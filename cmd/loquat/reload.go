@@ -50,7 +50,10 @@ func (c *configuration) use(cfg *config.Config) {
 
 // access returns what a configuration says about access.
 func (c *configuration) access(cfg *config.Config) auth.Configured {
-	return auth.Configured{Tokens: configTokens(cfg), JWT: c.issuers, Roles: slices.Sorted(maps.Keys(cfg.Server.Roles))}
+	return auth.Configured{
+		Tokens: configTokens(cfg), JWT: c.issuers, Roles: slices.Sorted(maps.Keys(cfg.Server.Roles)),
+		Exposed: !c.opts.insecure && isReached(cfg.Server),
+	}
 }
 
 // reload takes up the configuration file as it is now. What runs goes on, with the settings with which it
@@ -61,7 +64,9 @@ func (s *server) reload(ctx context.Context) (loquat.ConfigReload, error) {
 	defer c.reloading.Unlock()
 	out, err := s.takeUp(ctx)
 	if err != nil {
-		c.usable.Set(0)
+		if loquat.CodeOf(err) == loquat.CodeInvalid { // else the file may be fine, and the next start too
+			c.usable.Set(0)
+		}
 		s.log.Error("the configuration was not reloaded", "error", err)
 		if e, ok := errors.AsType[*loquat.Error](err); ok {
 			for _, f := range e.Fields {
@@ -114,12 +119,15 @@ func (s *server) takeUp(ctx context.Context) (out loquat.ConfigReload, err error
 	if !config.Failed(problems) { // with the keys that need a restart as they are, other keys may be wrong
 		problems = config.InOrder(problems, faultsOf(reloaded.Check(s.factsOf(reloaded))))
 	}
+	if !config.Failed(problems) && s.opens(reloaded.Server) {
+		problems = append(problems, config.Problem{Path: "server.auth_tokens", Message: "without a token, everyone who reaches server.public_url would have full access; make one with `loquat token new` first, or restart the server if the proxy restricts access"})
+	}
 	if config.Failed(problems) {
 		return out, unusable(problems)
 	}
 	owners := s.factsOf(next).Owners
 	s.secrets.Add(next.Secrets(owners...))
-	if err := s.chat.AuditConfig(ctx, c.read.Changes(next, owners...)); err != nil {
+	if err := s.chat.AuditConfig(context.WithoutCancel(ctx), c.read.Changes(next, owners...)); err != nil {
 		return out, err
 	}
 	if !reflect.DeepEqual(using.Server.JWT, reloaded.Server.JWT) { // otherwise the keys of the issuers need not be fetched again
@@ -131,6 +139,11 @@ func (s *server) takeUp(ctx context.Context) (out loquat.ConfigReload, err error
 	s.store.SetRetention(reloaded.Events.Retention)
 	s.chat.Reconfigure()
 	return answerOf(using.Changes(next), problems), nil
+}
+
+// opens reports whether a server that asks for tokens would ask for none, while others reach it through a proxy.
+func (s *server) opens(next config.Server) bool {
+	return !s.config.opts.insecure && isReached(next) && s.access.Closed() && !next.Closed() && !s.access.Stores()
 }
 
 // factsOf returns what the check of a configuration needs to know.

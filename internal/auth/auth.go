@@ -79,17 +79,12 @@ type Options struct {
 	Configured
 
 	Attempts *Attempts // shared within the process; nil means a new one
-
-	// Exposed reports that others can reach the service. Then the last token cannot be
-	// revoked.
-	Exposed bool
 }
 
 // Keeper authenticates callers and manages credentials. It is safe for concurrent use.
 type Keeper struct {
-	store   Store
-	log     *slog.Logger
-	exposed bool
+	store Store
+	log   *slog.Logger
 
 	attempts *Attempts
 
@@ -113,7 +108,7 @@ type Keeper struct {
 // Open loads the credentials of the store and returns a Keeper.
 func Open(ctx context.Context, opts Options) (*Keeper, error) {
 	k := &Keeper{
-		store: opts.Store, log: opts.Logger, exposed: opts.Exposed,
+		store: opts.Store, log: opts.Logger,
 		attempts: opts.Attempts,
 		keys:     map[Digest]*loquat.Credential{}, byID: map[string]*loquat.Credential{}, browsers: map[Digest]*loquat.Credential{}, codes: map[string]loquat.PairingCode{},
 		live: map[*visit]struct{}{}, changed: make(chan struct{}),

@@ -277,7 +277,7 @@ func TestClosed(t *testing.T) {
 		_, err := k.Anyone()
 		wantCode(t, err, loquat.CodeUnauthorized)
 
-		exposed := must(auth.Open(t.Context(), auth.Options{Store: m, Exposed: true, Logger: slog.New(slog.DiscardHandler)}))
+		exposed := must(auth.Open(t.Context(), auth.Options{Store: m, Configured: auth.Configured{Exposed: true}, Logger: slog.New(slog.DiscardHandler)}))
 		wantCode(t, exposed.RevokeToken(t.Context(), id), loquat.CodeConflict)
 		second, _ := makeToken(t, exposed, loquat.NewToken{Name: "second"})
 		wantCode(t, exposed.RevokeToken(t.Context(), id), "")

@@ -12,6 +12,8 @@ type Configured struct {
 	Tokens []ConfigToken
 	JWT    *jwt.Verifier // of the tokens of other systems; nil accepts none
 	Roles  []string      // the names that a new token may have
+
+	Exposed bool // others can reach the service, so the last token cannot be revoked
 }
 
 // ConfigToken is one of server.auth_tokens.
@@ -51,6 +53,13 @@ func (k *Keeper) Reconfigure(c Configured) {
 		}
 	}
 	k.noteChange()
+}
+
+// exposed reports whether others can reach the service.
+func (k *Keeper) exposed() bool {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.configured.Exposed
 }
 
 // verifier returns the verifier of JSON Web Tokens.

@@ -56,7 +56,7 @@ func twoNodes(t testing.TB, m *memory) (keepers [2]*auth.Keeper, notify func()) 
 	var nodes [2]*node
 	for i := range nodes {
 		nodes[i] = &node{memory: m}
-		keepers[i] = must(auth.Open(t.Context(), auth.Options{Store: nodes[i], Logger: quiet, Exposed: true}))
+		keepers[i] = must(auth.Open(t.Context(), auth.Options{Store: nodes[i], Logger: quiet, Configured: auth.Configured{Exposed: true}}))
 	}
 	return keepers, func() {
 		for _, n := range nodes {

@@ -121,7 +121,7 @@ func (k *Keeper) Tokens() []loquat.Credential {
 func (k *Keeper) RevokeToken(ctx context.Context, id string) error {
 	var key loquat.Credential
 	err := k.change(ctx, func() (c loquat.CredentialChange, err error) {
-		if all := k.Tokens(); k.exposed && len(all) == 1 && all[0].ID == id {
+		if all := k.Tokens(); k.exposed() && len(all) == 1 && all[0].ID == id {
 			return c, loquat.Errorf(loquat.CodeConflict, "this is the last token, and others can reach this server; make another one first")
 		}
 		key, c, err = k.removal(loquat.CredentialToken, id)

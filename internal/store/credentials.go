@@ -95,6 +95,9 @@ func (tx *Tx) changeCredentials(c loquat.CredentialChange) error {
 	return nil
 }
 
+// HasTokensQuery is a query of whether a store has access tokens.
+const HasTokensQuery = `SELECT EXISTS (SELECT 1 FROM access_keys WHERE kind = '` + loquat.CredentialToken + `')`
+
 func (r *Reader) credentials() (out []loquat.Credential, err error) {
 	rows, err := r.q.Query(`SELECT key_id, kind, name, scope, session_id, digest, bearer, created_at, expires_at, used_on, user_id, role
 		FROM access_keys ORDER BY created_at, key_id`)

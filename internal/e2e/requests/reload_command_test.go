@@ -73,4 +73,8 @@ func TestReloadCommand(t *testing.T) {
 			}
 		})
 	}
+	const usable = "loquat_config_last_reload_successful"
+	if a, b := binary.Metrics(t, server.URL)[usable], binary.Metrics(t, alone.URL)[usable]; a != 0 || b != 1 {
+		t.Errorf("%s is %v after an unusable file, and %v without a file", usable, a, b)
+	}
 }

@@ -19,26 +19,40 @@ import (
 // creates nothing, so a server may use the database. The ID is "" if the database has no store, or
 // one of an older version.
 func Peek(ctx context.Context, opts Options) (m store.Move, id string, err error) {
+	var text string
+	if known, err := look(ctx, opts, `SELECT store_id, moving FROM log`, &id, &text); !known || err != nil {
+		return store.Move{}, "", err
+	}
+	m, err = store.ParseMove(text)
+	return m, id, err
+}
+
+// HasTokens reports whether a database has access tokens. Like Peek it takes and creates nothing.
+func HasTokens(ctx context.Context, opts Options) (found bool, err error) {
+	_, err = look(ctx, opts, store.HasTokensQuery, &found)
+	return found, err
+}
+
+// look reads a row over a connection of its own. known is false if the database does not have the table or a column.
+func look(ctx context.Context, opts Options, query string, dest ...any) (known bool, err error) {
 	config, err := parse("store.url", opts.URL)
 	if err != nil {
-		return store.Move{}, "", err
+		return false, err
 	}
 	db := &DB{opts: opts, config: config}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return store.Move{}, "", db.startError(err)
+		return false, db.startError(err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	var text string
-	err = conn.QueryRow(ctx, `SELECT store_id, moving FROM log`, pgx.QueryExecModeSimpleProtocol).Scan(&id, &text)
+	err = conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(dest...)
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == codeNoTable || e.Code == codeNoColumn) {
-		return store.Move{}, "", nil
+		return false, nil
 	}
 	if err != nil {
-		return store.Move{}, "", db.startError(err)
+		return false, db.startError(err)
 	}
-	m, err = store.ParseMove(text)
-	return m, id, err
+	return true, nil
 }
 
 // requireStore returns an error if a database has no tables of a store.

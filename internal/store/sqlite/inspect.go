@@ -131,6 +131,17 @@ func (in *Inspection) Read(ctx context.Context, fn func(store.SQL) error) error 
 	return fn(plainTx{ctx, tx})
 }
 
+// HasTokens reports whether the database of a directory has access tokens. It changes nothing, and a server may
+// use the directory.
+func HasTokens(ctx context.Context, dir string, log *slog.Logger) (found bool, err error) {
+	in, _, err := inspect(ctx, dir, log)
+	if err != nil {
+		return false, err
+	}
+	err = in.db.QueryRowContext(ctx, store.HasTokensQuery).Scan(&found)
+	return found, errors.Join(err, in.Close())
+}
+
 // Close closes the database and unlocks the directory.
 func (in *Inspection) Close() (err error) {
 	if in.db != nil {
