@@ -148,7 +148,11 @@ func (e *exporter) texts(ctx context.Context, ids []string, dir, suffix string) 
 		return err
 	}
 	for _, id := range ids {
-		err := toFile(filepath.Join(dir, "loquat-"+id+suffix), nil, func(w io.Writer) error { return e.text(ctx, id, w) })
+		name := "loquat-" + id + suffix
+		if filepath.Base(name) != name { // the server chose it, and must not choose a directory
+			return fmt.Errorf("the server lists a session %q, which is no id of a session", loquat.Clip(id, loquat.Excerpt))
+		}
+		err := toFile(filepath.Join(dir, name), nil, func(w io.Writer) error { return e.text(ctx, id, w) })
 		if err != nil {
 			return err
 		}

@@ -38,18 +38,19 @@ func newUpgradeCommand() *cobra.Command {
 			if !check {
 				return usageError{errors.New("a server upgrades its data itself when it starts; --check says what that would change")}
 			}
+			alone := false
 			if len(args) == 1 {
 				info, err := os.Stat(args[0])
 				switch {
 				case err != nil:
 					return usageError{err}
 				case info.IsDir():
-					f.data = args[0]
+					f.data, alone = args[0], true
 				default:
 					f.config = args[0]
 				}
 			}
-			u := upgradeCheck{out: cmd.OutOrStdout()}
+			u := upgradeCheck{out: cmd.OutOrStdout(), alone: alone}
 			return u.run(cmd.Context(), f)
 		},
 	}
@@ -61,6 +62,7 @@ func newUpgradeCommand() *cobra.Command {
 // upgradeCheck prints what an upgrade changes, a line for each fact, and counts what prevents it.
 type upgradeCheck struct {
 	out      io.Writer
+	alone    bool // a directory was named, which needs no configuration
 	problems int
 }
 
@@ -94,13 +96,12 @@ func (c *upgradeCheck) run(ctx context.Context, f accessFlags) error {
 	return err
 }
 
-// configuration checks the configuration that serve would use, and returns it. A data directory
-// alone needs none.
+// configuration checks the configuration that serve would use, and returns it.
 func (c *upgradeCheck) configuration(f accessFlags) *config.Config {
 	env := config.ProcessEnvironment()
 	cfg := config.New(loquat.Object{}, env)
 	path := config.Find(f.config, env)
-	if path == "" || f.data != "" && f.config == "" {
+	if path == "" || c.alone {
 		cfg.SetServer("", f.data)
 		return cfg
 	}
