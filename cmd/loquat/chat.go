@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"loquat"
 	"loquat/internal/client"
@@ -75,14 +74,13 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	if f.session != "" && f.agent != "" {
 		return usageError{errors.New("--agent chooses the agent of a new session; leave it out with --session")}
 	}
+	message, oneShot, err := f.message(cmd.Context(), cmd.InOrStdin(), args)
 	interrupts := make(chan os.Signal, 2)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
 	outer := context.WithoutCancel(cmd.Context())
 	ctx, stop := signal.NotifyContext(outer, syscall.SIGTERM)
 	defer stop()
-
-	message, oneShot, err := f.message(cmd.InOrStdin(), args)
 	switch {
 	case err != nil:
 		return err
@@ -114,17 +112,19 @@ func (f *chatFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// message returns the message of a one-shot chat. The chat is a conversation only if there is
+// message returns the message of a one-shot chat. It ends with ctx. The chat is a conversation only if there is
 // no argument and standard input is a terminal.
-func (f *chatFlags) message(stdin io.Reader, args []string) (text string, oneShot bool, err error) {
+func (f *chatFlags) message(ctx context.Context, stdin io.Reader, args []string) (text string, oneShot bool, err error) {
 	if len(args) == 1 {
 		return args[0], true, nil
 	}
-	if file, ok := stdin.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if isTerminal(stdin) {
 		return "", false, nil
 	}
-	b, err := io.ReadAll(io.LimitReader(stdin, maxInput+1))
+	b, err := io.ReadAll(io.LimitReader(interruptible(ctx, stdin), maxInput+1))
 	switch {
+	case ctx.Err() != nil:
+		return "", true, errors.New("interrupted before the message was complete")
 	case err != nil:
 		return "", true, fmt.Errorf("read the message from standard input: %w", err)
 	case len(b) > maxInput:

@@ -30,6 +30,11 @@ func bindEnv(cmd *cobra.Command) {
 				err = usageError{fmt.Errorf("%s: %w", name, fault)}
 			}
 		})
+		if err == nil {
+			if fault := cmd.ValidateFlagGroups(); fault != nil {
+				err = usageError{fault}
+			}
+		}
 		if err != nil || before == nil {
 			return err
 		}

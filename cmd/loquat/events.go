@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,8 +74,11 @@ func (f *eventsFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	} else {
 		err = printEvents(ctx, c, q, stderr, show)
 	}
+	if ctx.Err() != nil && f.follow {
+		return nil // which ends in no other way
+	}
 	if ctx.Err() != nil {
-		return nil // an interrupt ends --follow normally
+		return errors.New("interrupted; not all events were printed")
 	}
 	if loquat.CodeOf(err) == loquat.CodeGone {
 		return fmt.Errorf("%w; leave --since out to start at what is kept", err)

@@ -110,8 +110,10 @@ func (s *importSender) close() {
 
 // file imports one file. It fails if the server cannot be used.
 func (s *importSender) file(ctx context.Context, name string, stdin io.Reader) (total loquat.ImportReport, err error) {
-	in := stdin
-	if name != "-" {
+	var in io.Reader
+	if name == "-" {
+		in = interruptible(ctx, stdin)
+	} else {
 		f, err := os.Open(name)
 		if err != nil {
 			total.Error = unreadable(err)
