@@ -151,6 +151,7 @@ func TestReferences(t *testing.T) {
 		{text: `${NAME`, problem: "has ${ without }"},
 		{text: `${}`, problem: "is not a reference"},
 		{text: `${1ST}`, problem: "is not a reference"},
+		{text: `${MY-KEY:-sk-secret}`, problem: "has ${MY-KEY:-…}, which is not a reference"},
 		{text: `${A:-${B}}`, problem: "is not a reference"},
 	} {
 		// At the top, in an object and in a list, references are the same.

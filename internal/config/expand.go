@@ -94,7 +94,11 @@ func (x *expander) resolve(path, reference string) string {
 	}
 	name, fallback, hasDefault := strings.Cut(reference, ":-")
 	if !variableName.MatchString(name) || strings.Contains(fallback, "${") {
-		x.fault(path, "has ${%s}, which is not a reference; write ${NAME}, ${NAME:-default} or ${file:/path}, and $$ for a dollar", loquat.Clip(reference, loquat.Excerpt))
+		shown := loquat.Clip(name, loquat.Excerpt)
+		if hasDefault {
+			shown += ":-…" // it may be a secret
+		}
+		x.fault(path, "has ${%s}, which is not a reference; write ${NAME}, ${NAME:-default} or ${file:/path}, and $$ for a dollar", shown)
 		return ""
 	}
 	value, set := x.env.Lookup(name)
