@@ -17,7 +17,7 @@ func (a *api) alternativeRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodGet, Path: path + "/{alternative_id}", ID: "getAlternative", Tag: "messages", Summary: "Load the messages of an alternative",
-			Serve: a.getAlternative, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.AlternativeMessages{}}},
+			Serve: a.getAlternative, Large: true, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.AlternativeMessages{}}},
 		},
 		{
 			Method: http.MethodPost, Path: path + "/{alternative_id}/switch", ID: "switchAlternative", Tag: "messages", Summary: "Put an alternative in place",
@@ -39,11 +39,6 @@ func (a *api) listAlternatives(x *route.Exchange) error {
 }
 
 func (a *api) getAlternative(x *route.Exchange) error {
-	done, err := a.snapshot(x)
-	if err != nil {
-		return err
-	}
-	defer done()
 	one, err := a.chat.Alternative(x.R.Context(), x.Path("session_id"), x.Path("alternative_id"))
 	if err != nil {
 		return err

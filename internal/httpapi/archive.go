@@ -45,7 +45,7 @@ func (a *api) archiveRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: "/sessions/{session_id}/export", ID: "exportSession", Tag: "sessions", Summary: "Export a session with its images",
-			Serve: a.exportSession, Query: []route.Param{{
+			Serve: a.exportSession, Large: true, Query: []route.Param{{
 				Name: "format", Kind: route.Text, OneOf: []string{"json", "markdown", "html"}, Default: "json",
 				Doc: "An archive that can be imported again, or a text for readers.",
 			}},
@@ -86,11 +86,6 @@ func (a *api) exportSession(x *route.Exchange) error {
 	if name := x.Query.Text("format"); name != "" {
 		form = exportForms[name]
 	}
-	done, err := a.snapshot(x)
-	if err != nil {
-		return err
-	}
-	defer done()
 	s, checkpoint, err := a.chat.Archived(x.R.Context(), x.Path("session_id"))
 	if err != nil {
 		return err

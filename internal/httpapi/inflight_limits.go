@@ -317,19 +317,20 @@ func (h *hold) window(ctx context.Context, read func(context.Context) (feed.Wind
 	}
 }
 
-// snapshot reserves room for a snapshot of a session before it is read. The size is known only
-// after the read; then reply gives back the rest.
-func (a *api) snapshot(x *route.Exchange) (done func(), err error) {
-	aw := x.W.(*responseWriter)
+// large serves a call whose answer may have a whole session. It reserves room before the session is read. The size
+// is known only after the read; then Reply gives back the rest.
+func (a *api) large(x *route.Exchange, who auth.Principal) error {
 	rc := http.NewResponseController(x.W)
-	h, done := a.inflight.snapshot(aw.who, func() { _ = rc.SetWriteDeadline(time.Now()) })
+	h, done := a.inflight.snapshot(who, func() { _ = rc.SetWriteDeadline(time.Now()) })
+	defer done()
 	if err := h.reserve(x.R.Context(), store.WindowBytes); err != nil {
-		done()
-		return nil, err
+		return err
 	}
-	aw.held = h
+	if aw, ok := x.W.(*responseWriter); ok {
+		aw.held = h
+	}
 	x.Encoded = func(bytes int) { h.shrink(int64(bytes)) }
-	return done, nil
+	return x.Route.Serve(x)
 }
 
 // follow serves a call that follows the log, and counts it while it does.

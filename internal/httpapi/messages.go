@@ -14,7 +14,7 @@ func (a *api) messageRoutes() []route.Route {
 	return []route.Route{
 		{
 			Method: http.MethodGet, Path: path, ID: "getMessages", Tag: "messages", Summary: "Load messages of one snapshot",
-			Serve: a.getMessages, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.MessagePage{}, ETag: true}},
+			Serve: a.getMessages, Large: true, Responses: []route.Response{{Status: http.StatusOK, Body: loquat.MessagePage{}, ETag: true}},
 			Query: []route.Param{
 				{Name: "from", Kind: route.Integer, Default: 0, Doc: "The first index."},
 				{Name: "limit", Kind: route.Integer, Doc: "How many messages; all when left out."},
@@ -49,11 +49,6 @@ func (a *api) getMessages(x *route.Exchange) error {
 	if q.Last != nil && (from != nil || q.Limit != nil) {
 		return loquat.Invalid("query.last", "cannot be given together with from or limit")
 	}
-	done, err := a.snapshot(x)
-	if err != nil {
-		return err
-	}
-	defer done()
 	page, err := a.chat.Messages(x.R.Context(), x.Path("session_id"), q)
 	if err != nil {
 		return err

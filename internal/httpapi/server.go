@@ -203,7 +203,10 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 		defer body.hold(r.Context())()
 	}
 	serve := func() error { return t.Serve(x) }
-	if t.Follows {
+	switch {
+	case t.Large:
+		serve = func() error { return a.large(x, who) }
+	case t.Follows:
 		x.Renew = func() (chat.By, error) { return a.access.by(who) }
 		serve = func() error { return a.follow(x, who) }
 	}

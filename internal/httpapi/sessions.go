@@ -51,7 +51,7 @@ func (a *api) sessionRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodGet, Path: "/sessions/{session_id}", ID: "getSession", Tag: "sessions", Summary: "Load a session with its messages and cursor",
-			Serve: a.getSession, Responses: session,
+			Serve: a.getSession, Large: true, Responses: session,
 		},
 		{
 			Method: http.MethodPatch, Path: "/sessions/{session_id}", ID: "updateSession", Tag: "sessions", Summary: "Merge a patch into a session",
@@ -129,11 +129,6 @@ func (a *api) listSessions(x *route.Exchange) error {
 }
 
 func (a *api) getSession(x *route.Exchange) error {
-	done, err := a.snapshot(x)
-	if err != nil {
-		return err
-	}
-	defer done()
 	s, err := a.chat.Session(x.R.Context(), x.Path("session_id"))
 	if err != nil {
 		return err

@@ -53,9 +53,9 @@ func (a *API) conversationRoutes() []route.Route {
 		{Method: http.MethodPost, Path: one, ID: "updateConversation", Summary: "Replace the metadata of a conversation", Serve: a.updateConversation, Body: openAIConversationRequest{}, Responses: reply(openAIConversation{})},
 		{Method: http.MethodDelete, Path: one, ID: "deleteConversation", Summary: "Delete a conversation", Serve: a.deleteConversation, Responses: reply(openAIDeletion{})},
 		{Method: http.MethodPost, Path: items, ID: "createConversationItems", Summary: "Append items to a conversation", Serve: a.createItems, Body: openAIItemsRequest{}, Responses: reply(openAIItemList{})},
-		{Method: http.MethodGet, Path: items, ID: "listConversationItems", Summary: "List the items of a conversation", Serve: a.listItems, Query: pagingParams(), Responses: reply(openAIItemList{})},
-		{Method: http.MethodGet, Path: item, ID: "getConversationItem", Summary: "Load an item of a conversation", Serve: a.getItem, Query: []route.Param{{Name: "include", Doc: "Has no effect."}}, Responses: reply(openAIItem{})},
-		{Method: http.MethodDelete, Path: item, ID: "deleteConversationItem", Summary: "Delete the message that an item belongs to", Serve: a.deleteItem, Responses: reply(openAIConversation{})},
+		{Method: http.MethodGet, Path: items, ID: "listConversationItems", Summary: "List the items of a conversation", Serve: a.listItems, Large: true, Query: pagingParams(), Responses: reply(openAIItemList{})},
+		{Method: http.MethodGet, Path: item, ID: "getConversationItem", Summary: "Load an item of a conversation", Serve: a.getItem, Large: true, Query: []route.Param{{Name: "include", Doc: "Has no effect."}}, Responses: reply(openAIItem{})},
+		{Method: http.MethodDelete, Path: item, ID: "deleteConversationItem", Summary: "Delete the message that an item belongs to", Serve: a.deleteItem, Large: true, Responses: reply(openAIConversation{})},
 	}
 	for i := range list {
 		list[i].Tag, list[i].Errors, list[i].AnyKey, list[i].Users = tag, failures, true, true

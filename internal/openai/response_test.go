@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -441,5 +442,15 @@ func TestCompactionWithImages(t *testing.T) {
 	}
 	if want := "Look.\n" + uploadLeftOut + "\n" + uploadLeftOut; messages[0].Content != want || len(messages[0].Attachments) != 1 {
 		t.Errorf("the message is %+v", messages[0])
+	}
+}
+
+// What reads the messages of a session waits for room in memory, or is one of the few that follow.
+func TestReadsWaitForRoom(t *testing.T) {
+	for _, r := range (&API{}).Face().Routes {
+		reads := strings.Contains(r.Path, "{response_id}") || strings.Contains(r.Path, "items")
+		if r.Method == http.MethodGet && reads && !r.Large && !r.Follows {
+			t.Errorf("GET %s reads messages whatever else is in memory", r.Path)
+		}
 	}
 }

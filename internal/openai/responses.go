@@ -50,7 +50,7 @@ func (a *API) responseRoutes() []route.Route {
 		},
 		{
 			Method: http.MethodGet, Path: responsePath + "/input_items", ID: "listInputItems", Tag: tag, Errors: failures, AnyKey: true, Users: true,
-			Summary: "List the input of a response", Serve: a.listInputItems, Query: pagingParams(), Responses: []route.Response{{Status: http.StatusOK, Body: openAIItemList{}}},
+			Summary: "List the input of a response", Serve: a.listInputItems, Large: true, Query: pagingParams(), Responses: []route.Response{{Status: http.StatusOK, Body: openAIItemList{}}},
 		},
 	}
 }

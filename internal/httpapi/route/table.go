@@ -38,6 +38,7 @@ type Route struct {
 	Full    bool // needs the scope full, also to read
 	Users   bool // may also be called with the scope user: it shows the user nothing of others. Routes of a session or a request are allowed anyway
 	Follows bool // may take long, and ends when the caller's token does
+	Large   bool // its answer may have a whole session, so it waits for room in memory
 }
 
 // Response is one way in which a route succeeds.
