@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"loquat"
+	"loquat/internal/config"
 	"loquat/internal/tui"
 )
 
@@ -29,16 +32,22 @@ func newHealthCommand() *cobra.Command {
 			"serve does, by --config and --listen. It is the health check of containers, which have no curl.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.configuration()
-			if err != nil {
-				return err
+			cfg, unusable := f.configuration()
+			if unusable != nil { // a server that runs goes on with the one that it has
+				cfg = config.New(loquat.Object{}, config.ProcessEnvironment())
 			}
 			cfg.SetServer(listen, "")
 			path := "/healthz"
 			if ready {
 				path = "/readyz"
 			}
-			return askHealth(cmd.Context(), localURL(cfg.Server)+path, cmd.OutOrStdout())
+			if err := askHealth(cmd.Context(), localURL(cfg.Server)+path, cmd.OutOrStdout()); err != nil {
+				return cmp.Or(unusable, err)
+			}
+			if unusable != nil {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server runs, and would not start again: %s\n", printable(unusable))
+			}
+			return nil
 		},
 	}
 	addListenFlags(cmd.Flags(), &f.config, &listen)
