@@ -202,18 +202,23 @@ func (a *api) serve(w http.ResponseWriter, r *http.Request, t *route.Route) erro
 	if !t.Open {
 		defer body.hold(r.Context())()
 	}
-	serve := func() error { return t.Serve(x) }
-	switch {
-	case t.Large:
-		serve = func() error { return a.large(x, who) }
-	case t.Follows:
-		x.Renew = func() (chat.By, error) { return a.access.by(who) }
-		serve = func() error { return a.follow(x, who) }
-	}
+	serve := a.server(x, who)
 	if aw == nil {
 		return serve()
 	}
 	return a.compressor.serve(aw, r, t, serve)
+}
+
+// server returns what serves a call.
+func (a *api) server(x *route.Exchange, who auth.Principal) func() error {
+	switch {
+	case x.Route.Large:
+		return func() error { return a.large(x, who) }
+	case x.Route.Follows:
+		x.Renew = func() (chat.By, error) { return a.access.by(who) }
+		return func() error { return a.follow(x, who) }
+	}
+	return func() error { return x.Route.Serve(x) }
 }
 
 // attribute says in a call who makes it.
