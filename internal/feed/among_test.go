@@ -162,6 +162,53 @@ func TestIncrementsOfOthersDoNotWakeAFollowerOfTheList(t *testing.T) {
 	}
 }
 
+// A follower of several sessions that lags behind the tail gets the increments of all of them.
+func TestLaggingFollowerOfSeveralSessions(t *testing.T) {
+	r := newRig(t)
+	since := r.create("other", nil)
+	for _, id := range []string{"a", "b"} {
+		r.create(id, nil)
+		r.enqueue(id, "request-"+id)
+		r.publish(id, "request-"+id, loquat.Event{Type: loquat.RequestStarted})
+	}
+	for range 3 {
+		for _, id := range []string{"a", "b"} {
+			r.publish(id, "request-"+id, loquat.Event{Type: loquat.Partial, Message: &loquat.Delta{Content: "x"}})
+		}
+	}
+	for range 40 { // the tail drops what was before
+		r.change("other", func(tx *store.Tx, h *store.Head) error {
+			for range 1000 {
+				if _, err := tx.Publish(loquat.Event{Type: loquat.MessageModified}, h, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for _, selection := range []*store.Selection{among(false, "a", "b"), among(true, "a", "b")} {
+		want, err := r.store.Events(t.Context(), since, store.Filter{Among: selection}, store.Bounds{Events: 5000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fl := r.follow(t.Context(), feed.Query{Since: &since, Among: selection, Raw: true})
+		var got []loquat.Record
+		for cursor := fl.Start(); ; {
+			w, err := fl.Next(t.Context(), cursor, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(w.Events) == 0 {
+				break
+			}
+			got, cursor = append(got, w.Events...), w.Cursor
+		}
+		if had, wanted := typesIn(feed.Window{Events: got}), typesIn(feed.Window{Events: want}); had != wanted {
+			t.Errorf("it got %s, want %s", had, wanted)
+		}
+	}
+}
+
 // Retention that removes events of a session which the follower did not ask for makes only the list
 // too old.
 func TestRetentionAndSeveral(t *testing.T) {

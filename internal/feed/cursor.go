@@ -66,7 +66,9 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 				}
 				out.cursor = min(out.cursor, first)
 			}
-			out.sessionID = t.sessionID
+			if len(named) == 1 {
+				out.sessionID = t.sessionID
+			}
 		}
 		return out, nil
 	})

@@ -48,8 +48,10 @@ func (f *Feed) Follow(ctx context.Context, q Query) (*Follower, error) {
 	q.Limit = cmp.Or(q.Limit, defaultLimit)
 	fl := &Follower{feed: f, query: q, start: start.cursor, mustRead: true}
 	of := q.filter()
-	of.SessionID = start.sessionID // which may be that of its request
-	fl.watch = f.store.Watch(of)   // before the first read, so that no event is missed
+	if of.Among == nil {
+		of.SessionID = start.sessionID // which may be that of its request
+	}
+	fl.watch = f.store.Watch(of) // before the first read, so that no event is missed
 	fl.release = context.AfterFunc(ctx, fl.watch.Wake)
 	return fl, nil
 }

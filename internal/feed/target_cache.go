@@ -48,14 +48,16 @@ func (c *targetCache) get(filter store.Filter) (targetEntry, bool) {
 	return entry, ok && c.store.ExistsSince(entry.sessionID, entry.latest)
 }
 
-// all reports whether the sessions of all filters still exist, and returns the session of the last.
+// all reports whether the sessions of all filters still exist, and returns the session if there is one filter.
 func (c *targetCache) all(filters []store.Filter) (sessionID string, ok bool) {
 	for _, filter := range filters {
 		entry, ok := c.get(filter)
 		if !ok {
 			return "", false
 		}
-		sessionID = entry.sessionID
+		if len(filters) == 1 {
+			sessionID = entry.sessionID
+		}
 	}
 	return sessionID, true
 }

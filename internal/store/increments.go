@@ -91,16 +91,16 @@ func (r *Reader) incrementsOf(since loquat.EventID, f Filter, limit int) (*incre
 	in := &incrementReader{q: r.q, since: since, names: map[int64]requestName{}, heads: incrementHeads{}}
 	where, args := "", []any(nil)
 	switch {
+	case f.Among != nil && len(f.Among.Sessions) == 0:
+		return nil, nil
+	case f.Among != nil:
+		where, args = `r.sid IN (SELECT sid FROM sessions WHERE session_id IN `+places(len(f.Among.Sessions))+`)`, anys(f.Among.Sessions)
 	case f.RequestID != "":
 		where, args = `r.request_id = ?`, []any{f.RequestID}
 	case f.SessionID != "":
 		where, args = `r.sid = (SELECT sid FROM sessions WHERE session_id = ?)`, []any{f.SessionID}
 	case f.User != "":
 		where, args = `s.user_id = ? AND s.user_id <> ''`, []any{f.User}
-	case f.Among != nil && len(f.Among.Sessions) == 0:
-		return nil, nil
-	case f.Among != nil:
-		where, args = `r.sid IN (SELECT sid FROM sessions WHERE session_id IN `+places(len(f.Among.Sessions))+`)`, anys(f.Among.Sessions)
 	default:
 		in.all, in.above = true, since
 		return in, nil
