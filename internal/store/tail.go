@@ -356,18 +356,22 @@ func (t *tail) trim() {
 }
 
 // skip forgets all events and continues above id. Readers of events up to id read the
-// database.
+// database, up to the end of the tail. So no part has a newest event above that end at any time:
+// a follower would count as having read up to it.
 func (t *tail) skip(id loquat.EventID) {
 	t.mu.Lock()
 	parts := append(slices.Collect(maps.Values(t.sessions)), t.all, t.list)
 	for _, p := range parts {
 		p.madeAt.Store(int64(id))
 		p.drop(len(p.kept), id)
-		p.newest.Store(int64(id))
+		p.newest.Store(min(p.newest.Load(), int64(id)))
 	}
 	t.bytes = 0
 	t.ended.Clear()
 	t.last.Store(int64(id))
+	for _, p := range parts {
+		p.newest.Store(int64(id))
+	}
 	maps.DeleteFunc(t.sessions, func(_ string, p *part) bool { return p.isUnused(id) })
 	t.mu.Unlock()
 	for _, w := range t.watches() {

@@ -46,6 +46,7 @@ func TestTailAgainstAPlainLog(t *testing.T) {
 			"join":   m.join,
 			"leave":  m.leave,
 			"sort":   m.sort,
+			"skip":   m.skip,
 			"":       m.check,
 		})
 	})
@@ -112,6 +113,22 @@ func (m *tailModel) next(t *rapid.T, r *loquat.Record) {
 func (m *tailModel) sort(*rapid.T) {
 	m.sorted = m.last
 	m.tail.noteSorted(m.sorted)
+}
+
+// skip lets the tail go on above events that it has not seen.
+func (m *tailModel) skip(t *rapid.T) {
+	m.last += loquat.EventID(rapid.IntRange(0, 3).Draw(t, "skipped"))
+	m.tail.skip(m.last)
+	for w := range m.watches {
+		m.watches[w] = m.last
+		select {
+		case <-w.C():
+		default:
+			if len(w.parts) > 0 {
+				t.Fatalf("a follower of %s was not woken", of(w.filter))
+			}
+		}
+	}
 }
 
 // superseded reports whether a reader must not be shown an increment: its request has ended, and
@@ -199,8 +216,8 @@ func (m *tailModel) check(t *rapid.T) {
 		if at := max(joined, newest); !ok && since >= at {
 			t.Fatalf("a follower of %s since %d is level at %d, but has to read the database at %d", of(w.filter), joined, at, since)
 		}
-		if w.Newest() < newest {
-			t.Fatalf("the newest event of %s is %d, not %d", of(w.filter), newest, w.Newest())
+		if w.Newest() < newest || w.Newest() > m.last {
+			t.Fatalf("the newest event of %s is %d, not %d; the log ends at %d", of(w.filter), newest, w.Newest(), m.last)
 		}
 		if w.filter.SessionID != "" && since >= joined && m.deleted[w.filter.SessionID] <= since && !m.tail.existsSince(w.filter.SessionID, since) {
 			t.Fatalf("followed since %d, %q is not known to exist since %d", joined, w.filter.SessionID, since)
@@ -273,6 +290,31 @@ func TestTailWhileItChanges(t *testing.T) {
 		tl.add(loquat.EventID(i+1), []loquat.Record{{ID: loquat.EventID(i + 1), Type: loquat.Partial, SessionID: fmt.Sprint("s", i%4), Body: []byte("{}")}})
 	}
 	all.Wait()
+}
+
+// TestNewestIsNeverAboveTheEnd looks at followers while the tail skips events. A follower that believed in
+// a newest event above the end would read up to the end, and then skip what lies between.
+func TestNewestIsNeverAboveTheEnd(t *testing.T) {
+	tl := newTail(0, 0)
+	s := &Store{tail: tl}
+	var watches []*Watch
+	for i := range 500 {
+		watches = append(watches, s.Watch(Filter{SessionID: fmt.Sprint("s", i)}))
+	}
+	const skips = 1000
+	var skipping sync.WaitGroup
+	skipping.Go(func() {
+		for id := range loquat.EventID(skips) {
+			tl.skip(id + 1)
+		}
+	})
+	defer skipping.Wait()
+	for at := 0; tl.end() < skips; at++ {
+		w := watches[at%len(watches)]
+		if newest := w.Newest(); newest > tl.end() {
+			t.Fatalf("the newest event of %s is %d, the log ends before it", w.filter.SessionID, newest)
+		}
+	}
 }
 
 // TestReadingTheTailAllocatesNothing shows that a level follower costs no memory per event.
