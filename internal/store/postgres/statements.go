@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -118,7 +119,14 @@ func encode(args []any) ([]any, error) {
 	return out, nil
 }
 
-var translated sync.Map // query of the store to the query of PostgreSQL
+// maxTranslated is how many translated queries are kept. The texts of the store are fewer, but clients choose
+// some: by a limit, or by how many tags they name.
+const maxTranslated = 500
+
+var (
+	translated   sync.Map     // query of the store to the query of PostgreSQL
+	translations atomic.Int64 // in translated, or more
+)
 
 // numbered returns a query with $1, $2, … in place of `?`. The queries of the store have no
 // `?` in literals.
@@ -138,5 +146,9 @@ func numbered(query string) string {
 		rest = after
 	}
 	translated.Store(query, b.String())
+	if translations.Add(1) > maxTranslated {
+		translations.Store(0) // before the map is empty, so that queries which others add meanwhile count
+		translated.Clear()
+	}
 	return b.String()
 }

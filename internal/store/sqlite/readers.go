@@ -28,7 +28,7 @@ type readPool struct {
 // readConn is a connection that one read at a time owns.
 type readConn struct {
 	*sql.Conn
-	statements map[string]*sql.Stmt
+	statements statements
 }
 
 func newReadPool(connector driver.Connector) *readPool {
@@ -72,12 +72,13 @@ func (p *readPool) take(ctx context.Context) (*readConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &readConn{conn, map[string]*sql.Stmt{}}, nil
+	return &readConn{conn, statements{}}, nil
 }
 
 // put returns a connection. One that is not usable, because its transaction may not have
 // ended, is closed.
 func (p *readPool) put(c *readConn, usable bool) {
+	c.statements.bound()
 	p.mu.Lock()
 	keep := usable && !p.closed
 	if keep {
@@ -104,10 +105,7 @@ func (p *readPool) close() error {
 
 // close closes the connection itself; sql.Conn's Close would keep it for the next.
 func (c *readConn) close() error {
-	var errs []error
-	for _, st := range c.statements {
-		errs = append(errs, st.Close())
-	}
+	errs := []error{c.statements.close()}
 	if err := c.Raw(func(any) error { return driver.ErrBadConn }); !errors.Is(err, driver.ErrBadConn) {
 		errs = append(errs, err)
 	}

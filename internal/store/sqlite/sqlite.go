@@ -56,7 +56,7 @@ type DB struct {
 
 	created func(store.SQL) error // runs in the transaction that creates the tables; may be nil
 
-	statements map[string]*sql.Stmt // prepared on write; owned by the committer
+	statements statements // of write; owned by the committer
 
 	stop chan struct{}
 	done chan struct{}
@@ -91,7 +91,7 @@ func openLocked(ctx context.Context, dir string, lock *datadir.Lock, log *slog.L
 func newDB(dir string, lock *datadir.Lock, log *slog.Logger) *DB {
 	return &DB{
 		path: filePath(dir), log: log, lock: lock,
-		statements: map[string]*sql.Stmt{},
+		statements: statements{},
 		stop:       make(chan struct{}), done: make(chan struct{}), wrote: make(chan struct{}, 1),
 	}
 }
@@ -196,6 +196,7 @@ func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
 	case db.wrote <- struct{}{}:
 	default:
 	}
+	defer db.statements.bound()
 	tx := writer{ctx, db}
 	if err := tx.control(`BEGIN IMMEDIATE`); err != nil {
 		return fmt.Errorf("begin: %w", err)
@@ -245,9 +246,7 @@ func (db *DB) release() error {
 	if db.read != nil {
 		errs = append(errs, db.read.close())
 	}
-	for _, st := range db.statements {
-		errs = append(errs, st.Close())
-	}
+	errs = append(errs, db.statements.close())
 	if db.checkpointer != nil {
 		errs = append(errs, db.checkpointer.Close())
 	}
