@@ -53,7 +53,7 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 	}
 	return store.Read(ctx, f.store, func(r *store.Reader) (out start, err error) {
 		out.cursor = cursor
-		for _, filter := range named {
+		for i, filter := range named {
 			t, err := findTarget(r, filter, cursor)
 			if err != nil {
 				return start{}, err
@@ -64,7 +64,10 @@ func (f *Feed) resolveStart(ctx context.Context, q Query) (start, error) {
 				if err != nil {
 					return start{}, err
 				}
-				out.cursor = min(out.cursor, first)
+				// It may be above latest, if another node wrote it; the tail has it when the read returns.
+				if i == 0 || first < out.cursor {
+					out.cursor = first
+				}
 			}
 			if len(named) == 1 {
 				out.sessionID = t.sessionID

@@ -163,6 +163,29 @@ func TestJoinAtALaggingNode(t *testing.T) {
 	}
 }
 
+// A stream without a cursor starts at that of the session, also at a node that has not seen it yet.
+func TestStartAtALaggingNode(t *testing.T) {
+	t.Parallel()
+	in := newInterrupted(t)
+	cursor, err := store.Do(t.Context(), in.first, func(tx *store.Tx) (loquat.EventID, error) {
+		h, err := tx.Head("s")
+		if err == nil {
+			err = tx.Checkpoint(&h, nil, false)
+		}
+		return h.Cursor, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := in.second.Last(); last >= cursor {
+		t.Fatalf("the second node has %s, and the cursor is %s", last, cursor)
+	}
+	at, err := feed.New(in.second).ResolveCursor(forClient(t.Context()), feed.Query{SessionID: "s"})
+	if err != nil || at != cursor || in.second.Last() < cursor {
+		t.Errorf("it starts at %s, %v, and the node has %s; the cursor is %s", at, err, in.second.Last(), cursor)
+	}
+}
+
 // The second node itself may have just committed the end of the reply. The first node may show it
 // earlier.
 func TestResumeDuringOwnCommit(t *testing.T) {
