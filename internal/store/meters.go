@@ -16,11 +16,12 @@ const meterWindow = 60
 // within the last minute; otherwise 0.
 func (r *Reader) RequestsOf(meter string, most int, at time.Time) (wait int, err error) {
 	now := at.Unix()
-	// The second in which the window began counts whole, so that no minute has more than most.
+	// The second in which the window began counts whole, so that no minute has more than most. The clocks of nodes
+	// differ, so what seems to come counts too, but not what a clock counted that was far ahead and was set back.
 	var n int
 	var oldest sql.NullInt64
-	err = one(r.q, `SELECT CAST(coalesce(sum(requests), 0) AS BIGINT), min(second) FROM meter_seconds WHERE meter = ? AND second >= ?`,
-		[]any{meter, now - meterWindow}, &n, &oldest)
+	err = one(r.q, `SELECT CAST(coalesce(sum(requests), 0) AS BIGINT), min(second) FROM meter_seconds WHERE meter = ? AND second >= ? AND second <= ?`,
+		[]any{meter, now - meterWindow, now + meterWindow}, &n, &oldest)
 	if err == nil && n >= most {
 		wait = int(max(1, oldest.Int64+meterWindow+1-now))
 	}

@@ -82,6 +82,12 @@ func meters(t *testing.T, open Open) {
 	if wait := look(t, s, func(r *store.Reader) (int, error) { return r.RequestsOf("user ann", 3, now.Add(62*time.Second)) }); wait != 0 {
 		t.Errorf("a minute later it waits for %d s", wait)
 	}
+	if wait := look(t, s, func(r *store.Reader) (int, error) { return r.RequestsOf("user ann", 3, now.Add(-5*time.Second)) }); wait < 59 || wait > 66 {
+		t.Errorf("by a clock that is behind it waits for %d s", wait)
+	}
+	if wait := look(t, s, func(r *store.Reader) (int, error) { return r.RequestsOf("user ann", 3, now.Add(-time.Hour)) }); wait != 0 {
+		t.Errorf("after the clock was set back it waits for %d s", wait)
+	}
 	if wait := look(t, s, func(r *store.Reader) (int, error) { return r.RequestsOf("user bob", 3, now) }); wait != 0 {
 		t.Errorf("bob waits for %d s", wait)
 	}
