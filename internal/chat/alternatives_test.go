@@ -1,11 +1,13 @@
 package chat_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"loquat"
 	"loquat/internal/chat"
+	"loquat/internal/config"
 )
 
 // regenerate sends without a message and waits for the reply.
@@ -35,6 +37,44 @@ func TestImageOfAnAlternative(t *testing.T) {
 	}
 	if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, image); err != nil {
 		t.Errorf("the deletion of an image that nothing shows: %v", err)
+	}
+}
+
+// Kept replies count for storage_bytes until they are removed.
+func TestKeptRepliesUseStorage(t *testing.T) {
+	r := newRig(t)
+	call := chat.Call{By: chat.By{User: "ann", Rules: config.Role{Bounds: config.Bounds{StorageBytes: 3<<20 + 4096}}}}
+	s := r.create(loquat.NewSession{User: "ann"})
+	again := loquat.Send{DeleteFrom: new(1), Keep: true}
+	for n := range 4 {
+		r.provider.then(phase{reply: loquat.Reply{Content: strings.Repeat("x", 1<<20)}})
+		p := again
+		if n == 0 {
+			p = loquat.Send{Content: text("much")}
+		}
+		sent, err := r.Requests.Send(t.Context(), call, s.SessionID, p)
+		if err != nil {
+			t.Fatalf("send %d: %v", n, err)
+		}
+		r.ended(sent.Body.RequestID)
+	}
+	_, err := r.Requests.Send(t.Context(), call, s.SessionID, again)
+	if refused, ok := errors.AsType[*loquat.Error](err); !ok || refused.Bound != "storage_bytes" {
+		t.Fatalf("with three kept replies: %v", err)
+	}
+	list, err := r.Alternatives(t.Context(), s.SessionID, new(1))
+	if err != nil || len(list.Alternatives) != 4 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, a := range list.Alternatives[:2] {
+		if err := r.RemoveAlternative(t.Context(), call, s.SessionID, a.AlternativeID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent, err := r.Requests.Send(t.Context(), call, s.SessionID, again); err != nil {
+		t.Errorf("with one kept reply: %v", err)
+	} else {
+		r.ended(sent.Body.RequestID)
 	}
 }
 

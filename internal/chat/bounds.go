@@ -217,7 +217,7 @@ func (b By) mayStore(r *store.Reader) error {
 	if err != nil || n < most {
 		return err
 	}
-	return errBound(boundStorage, retryRoom, "the messages and images have %d bytes, and the bound is %d (storage_bytes); delete sessions first", n, most)
+	return errBound(boundStorage, retryRoom, "the messages and images have %d bytes, and the bound is %d (storage_bytes); delete sessions or alternatives first", n, most)
 }
 
 // rulesOf returns what the role of a stored send allows. A role that the configuration no longer has

@@ -112,9 +112,11 @@ func (r *Reader) SessionsOf(user string, limit int) (n int, err error) {
 	return n, err
 }
 
-// BytesOf returns the size of the messages and images in the sessions of a user.
+// BytesOf returns the size of the messages and images in the sessions of a user, with the messages of kept
+// alternatives, whose images are images of their session too.
 func (r *Reader) BytesOf(user string) (bytes int64, err error) {
-	err = one(r.q, `SELECT CAST(coalesce(sum(message_bytes + (SELECT coalesce(sum(a.size), 0) FROM assets a WHERE a.sid = s.sid)), 0) AS BIGINT)
+	err = one(r.q, `SELECT CAST(coalesce(sum(s.message_bytes + (SELECT coalesce(sum(a.size), 0) FROM assets a WHERE a.sid = s.sid)
+		+ (SELECT coalesce(sum(k.message_bytes), 0) FROM alternatives e JOIN sessions k ON k.sid = e.kept WHERE e.sid = s.sid)), 0) AS BIGINT)
 		FROM sessions s WHERE s.user_id = ? AND s.user_id <> '' AND s.deleted = 0`, []any{user}, &bytes)
 	return bytes, err
 }
