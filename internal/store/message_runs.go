@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Clients name messages by index, and the database finds them by ordering key. The keys of a
@@ -57,12 +58,28 @@ func (tx *Tx) beginRun(h *Head) error {
 	if next.follows(last) {
 		return nil
 	}
-	return tx.insertRun(h, next)
+	return tx.insertRuns(h, next)
 }
 
-func (tx *Tx) insertRun(h *Head, r run) error {
-	if err := tx.exec(`INSERT INTO message_runs (sid, first_index, first_seq) VALUES (?, ?, ?)`, h.SID, r.index, r.seq); err != nil {
-		return fmt.Errorf("write run of messages: %w", err)
+// runInserts are INSERT statements for 1, 2, 4, … 64 runs. Each is prepared once.
+var runInserts = func() (out []string) {
+	for n := 1; n <= 64; n *= 2 {
+		out = append(out, `INSERT INTO message_runs (sid, first_index, first_seq) VALUES (?, ?, ?)`+strings.Repeat(`, (?, ?, ?)`, n-1))
+	}
+	return out
+}()
+
+func (tx *Tx) insertRuns(h *Head, runs ...run) error {
+	for i := len(runInserts) - 1; i >= 0; i-- {
+		for n := 1 << i; len(runs) >= n; runs = runs[n:] {
+			var args []any
+			for _, r := range runs[:n] {
+				args = append(args, h.SID, r.index, r.seq)
+			}
+			if err := tx.exec(runInserts[i], args...); err != nil {
+				return fmt.Errorf("write runs of messages: %w", err)
+			}
+		}
 	}
 	return nil
 }
@@ -96,15 +113,14 @@ func (tx *Tx) splitRuns(h *Head, indices []int) error {
 		}
 		last = run{indices[0] - 1, seq}
 	}
+	var begun []run
 	for _, r := range without(runs, indices, h.Count) {
 		if !r.follows(last) {
-			if err := tx.insertRun(h, r); err != nil {
-				return err
-			}
+			begun = append(begun, r)
 		}
 		last = r
 	}
-	return nil
+	return tx.insertRuns(h, begun...)
 }
 
 // runsFrom returns the run of the message at an index, cut off before that message, and all

@@ -233,10 +233,8 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 		return err
 	}
 	h.edit()
-	for _, seq := range keys {
-		if err := tx.exec(`UPDATE messages SET rev_to = ? WHERE sid = ? AND seq = ? AND rev_to IS NULL`, h.Rev, h.SID, seq); err != nil {
-			return fmt.Errorf("delete messages: %w", err)
-		}
+	if err := tx.endVersions(h, keys); err != nil {
+		return fmt.Errorf("delete messages: %w", err)
 	}
 	if err := tx.splitRuns(h, indices); err != nil {
 		return err
@@ -246,6 +244,28 @@ func (tx *Tx) DeleteMessages(h *Head, indices []int) error {
 	}
 	h.Count -= len(keys)
 	return nil
+}
+
+// endVersions ends the current versions of messages with these keys, which are ascending. It takes few
+// statements, because on PostgreSQL the transaction keeps the writers of all nodes waiting.
+func (tx *Tx) endVersions(h *Head, keys []int64) error {
+	const update = `UPDATE messages SET rev_to = ? WHERE sid = ? AND rev_to IS NULL AND `
+	var scattered []int64
+	for len(keys) > 0 {
+		n := 1
+		for n < len(keys) && keys[n] == keys[n-1]+1 {
+			n++
+		}
+		if n < idListSize {
+			scattered = append(scattered, keys[:n]...)
+		} else if err := tx.exec(update+`seq >= ? AND seq <= ?`, h.Rev, h.SID, keys[0], keys[n-1]); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return eachIDs(scattered, func(list string, args []any) error {
+		return tx.exec(update+`seq IN `+list, append([]any{h.Rev, h.SID}, args...)...)
+	})
 }
 
 // selectForDeletion returns the ordering keys of the messages at the given indices and
