@@ -14,6 +14,14 @@ import (
 // briefly.
 const cleanupRows = 500
 
+// What one transaction of a cleanup does to requests and sessions is bounded, too: on PostgreSQL each statement
+// takes a round trip.
+const (
+	rowsOfRequest     = 20 // as how many removed rows a request counts whose increments are removed, with 3 statements
+	pruneStatements   = 80 // for the requests and sessions of removed events
+	sessionStatements = 5  // for a session of removed events; a request has one
+)
+
 // Cleanup removes, in small transactions, what is no longer needed: events past the retention
 // (pruning), increments of ended requests, message versions that no event refers to, rows of
 // deleted sessions, and answers past ReplayAge. It returns when nothing is left to remove, and
@@ -93,6 +101,7 @@ func (tx *Tx) removeIncrementsOf(requests []int64) ([]int64, error) {
 		return nil, err
 	}
 	for removed := int64(0); len(requests) > 0 && removed < cleanupRows; requests = requests[1:] {
+		removed += rowsOfRequest
 		for _, statement := range []string{
 			`DELETE FROM increments WHERE last_event_id IN (SELECT last_event_id FROM increments WHERE rid = ? ORDER BY last_event_id DESC LIMIT ?)`,
 			`DELETE FROM events WHERE event_id IN (SELECT event_id FROM events WHERE rid = ? AND type IN ('partial', 'tool_partial') ORDER BY event_id DESC LIMIT ?)`,
@@ -211,8 +220,8 @@ type prunableEvent struct {
 	essential bool // not an increment: once removed, cursors below it are too old (410)
 }
 
-// prunableEvents returns the next events above after that may be removed. It uses a read
-// transaction, so writers do not wait; events that must stay are read again in each run.
+// prunableEvents returns the next events above after that may be removed, of a few sessions and requests. It uses
+// a read transaction, so writers do not wait; events that must stay are read again in each run.
 func (r *Reader) prunableEvents(after loquat.EventID, cutoff time.Time) ([]prunableEvent, error) {
 	until, err := r.lastBefore(cutoff)
 	if err != nil {
@@ -228,10 +237,18 @@ func (r *Reader) prunableEvents(after loquat.EventID, cutoff time.Time) ([]pruna
 	}
 	defer rows.Close()
 	var out []prunableEvent
+	sessions, requests := map[int64]bool{}, map[int64]bool{}
 	for rows.Next() {
 		var e prunableEvent
 		if err := rows.Scan(&e.id, &e.sid, &e.rid, &e.essential); err != nil {
 			return nil, err
+		}
+		sessions[e.sid] = true
+		if e.rid.Valid {
+			requests[e.rid.Int64] = true
+		}
+		if sessionStatements*len(sessions)+len(requests) > pruneStatements { // never for the first event
+			return out, nil
 		}
 		out = append(out, e)
 	}
@@ -268,11 +285,9 @@ func (r *Reader) lastBefore(cutoff time.Time) (loquat.EventID, error) {
 // pruneEvents removes events. For each filter that matches them it stores the newest removed
 // event, below which cursors are too old.
 func (tx *Tx) pruneEvents(old []prunableEvent) error {
-	sessions, requests := map[int64]loquat.EventID{}, map[int64]loquat.EventID{}
-	for _, e := range old {
-		if err := tx.exec(`DELETE FROM events WHERE event_id = ?`, e.id); err != nil {
-			return err
-		}
+	sessions, requests, ids := map[int64]loquat.EventID{}, map[int64]loquat.EventID{}, make([]int64, len(old))
+	for i, e := range old {
+		ids[i] = int64(e.id)
 		if _, seen := sessions[e.sid]; !seen {
 			sessions[e.sid] = 0
 		}
@@ -283,6 +298,12 @@ func (tx *Tx) pruneEvents(old []prunableEvent) error {
 		if e.rid.Valid {
 			requests[e.rid.Int64] = e.id
 		}
+	}
+	err := eachIDs(ids, func(list string, args []any) error {
+		return tx.exec(`DELETE FROM events WHERE event_id IN `+list, args...)
+	})
+	if err != nil {
+		return err
 	}
 	gone := newestEssential(old)
 	if err := tx.exec(`UPDATE log SET gone_event_id = ? WHERE gone_event_id < ?`, gone, gone); err != nil {

@@ -310,13 +310,19 @@ func (tx *Tx) sortIncrements() error {
 		}
 		byRequest[e.rid] = append(byRequest[e.rid], e)
 	}
-	for _, rid := range order {
-		var running bool
-		err := one(tx.q, `SELECT ended_at IS NULL FROM requests WHERE rid = ?`, []any{rid}, &running)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			return err
+	running := map[int64]bool{}
+	err = eachIDs(order, func(list string, args []any) error {
+		rids, err := tx.integers(`SELECT rid FROM requests WHERE ended_at IS NULL AND rid IN `+list, args...)
+		for _, rid := range rids {
+			running[rid] = true
 		}
-		if !running {
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, rid := range order {
+		if !running[rid] {
 			continue
 		}
 		if _, err := insertIncrements(tx.q, byRequest[rid], rid, tx.last); err != nil {
