@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"loquat"
@@ -20,6 +19,10 @@ const (
 	windowSize = 256
 	noteEvery  = 10_000  // events
 	maxBody    = 1 << 20 // bytes of an event; a larger one is sent without its content
+
+	// maxDeliveries is the most deliveries that one transaction makes, unless one event makes more: on PostgreSQL each
+	// takes a round trip, and the writers of all nodes wait.
+	maxDeliveries = 80
 )
 
 // run makes deliveries from the log and sends them while this node leads.
@@ -91,10 +94,7 @@ func (l *leader) read(ctx context.Context) (more bool, err error) {
 	if err != nil || len(window) == 0 {
 		return false, err
 	}
-	last := window[len(window)-1].ID
-	wanted := slices.DeleteFunc(window, func(rec loquat.Record) bool {
-		return !slices.ContainsFunc(l.webhooks, func(w loquat.Webhook) bool { return wants(w, rec) })
-	})
+	wanted, last := l.wanted(window)
 	if len(wanted) > 0 || last-stored >= noteEvery {
 		var waiting map[string]int
 		err = l.store.Update(ctx, func(tx *store.Tx) (err error) {
@@ -112,6 +112,28 @@ func (l *leader) read(ctx context.Context) (more bool, err error) {
 		l.at = last
 	}
 	return err == nil, err
+}
+
+// wanted returns the first events of a window that webhooks want, as many as one transaction makes deliveries of, and
+// the last event that it has looked at.
+func (l *leader) wanted(window []loquat.Record) (events []loquat.Record, last loquat.EventID) {
+	deliveries := 0
+	for _, rec := range window {
+		n := 0
+		for _, w := range l.webhooks {
+			if wants(w, rec) && w.Wants(rec.User) {
+				n++
+			}
+		}
+		if deliveries += n; deliveries > maxDeliveries && len(events) > 0 {
+			return events, last
+		}
+		if n > 0 {
+			events = append(events, rec)
+		}
+		last = rec.ID
+	}
+	return events, last
 }
 
 // errOvertaken reports that another node has read the log for webhooks.

@@ -36,12 +36,18 @@ type rig struct {
 
 func newRig(t *testing.T, cfg config.Webhooks) *rig {
 	t.Helper()
+	return newRigOn(t, cfg, func(db store.Driver) store.Driver { return db })
+}
+
+// newRigOn is newRig with a driver that the test wraps.
+func newRigOn(t *testing.T, cfg config.Webhooks, front func(store.Driver) store.Driver) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), t.TempDir(), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := store.Open(t.Context(), db, store.Options{Logger: quiet})
+	s, err := store.Open(t.Context(), front(db), store.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,6 +420,59 @@ func TestTooManyWait(t *testing.T) {
 	}
 	r.session("u", "")
 	eventually(t, "it is disabled", func() bool { return waiting().Disabled == loquat.WebhookBehind })
+}
+
+// insertDriver notes the most deliveries that a transaction inserts.
+type insertDriver struct {
+	store.Driver
+	most atomic.Int64
+}
+
+func (d *insertDriver) Write(ctx context.Context, fn func(store.SQL) error) error {
+	return d.Driver.Write(ctx, func(q store.SQL) error {
+		counted := &insertSQL{SQL: q}
+		err := fn(counted)
+		d.most.Store(max(d.most.Load(), counted.n)) // one transaction at a time
+		return err
+	})
+}
+
+type insertSQL struct {
+	store.SQL
+	n int64
+}
+
+func (q *insertSQL) Exec(query string, args ...any) (int64, error) {
+	if strings.Contains(query, "INTO webhook_deliveries") {
+		q.n++
+	}
+	return q.SQL.Exec(query, args...)
+}
+
+// However many events come together for however many webhooks, a transaction makes few deliveries: on PostgreSQL it
+// keeps the writers of all nodes waiting.
+func TestDeliveriesOfATransaction(t *testing.T) {
+	driver := &insertDriver{}
+	r := newRigOn(t, local, func(db store.Driver) store.Driver {
+		driver.Driver = db
+		return driver
+	})
+	const webhooks, events = 5, 200
+	to := newReceiver(t, nil)
+	for range webhooks {
+		if _, err := r.Add(t.Context(), loquat.NewWebhook{URL: to.URL, Types: []string{"error"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.session("s", "")
+	if err := r.publish(t.Context(), "s", events, loquat.Event{Type: loquat.ErrorEvent, Detail: "no answer"}); err != nil {
+		t.Fatal(err)
+	}
+	r.session("t", "") // which wakes the sender
+	eventually(t, "all are sent", func() bool { return strings.Count(to.all(), "error s") == webhooks*events })
+	if n := driver.most.Load(); n == 0 || n >= 100 {
+		t.Errorf("a transaction makes %d deliveries", n)
+	}
 }
 
 // The next leader does not read again what no webhook wanted.
