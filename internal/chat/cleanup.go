@@ -2,6 +2,7 @@ package chat
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -38,15 +39,11 @@ func (s *Service) cleanupLoop() {
 	}
 }
 
-// Cleanup removes rows and images that nothing needs any more.
+// Cleanup removes rows and images that nothing needs. If some cannot be removed, it goes on with others.
 func (s *Service) Cleanup(ctx context.Context) error {
+	var drafts error
 	if s.store.Shared() { // no start may remove the drafts of other nodes
-		if err := s.Requests.dropDrafts(ctx); err != nil {
-			return err
-		}
+		drafts = s.Requests.dropDrafts(ctx)
 	}
-	if err := s.store.Cleanup(ctx); err != nil {
-		return err
-	}
-	return s.Assets.cleanUp(ctx)
+	return errors.Join(drafts, s.store.Cleanup(ctx), s.Assets.cleanUp(ctx))
 }

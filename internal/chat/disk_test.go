@@ -280,6 +280,41 @@ func (q refusingSQL) Exec(query string, args ...any) (int64, error) {
 	return q.SQL.Exec(query, args...)
 }
 
+// keepsAnswers is a database that refuses to remove old answers.
+type keepsAnswers struct{ store.Driver }
+
+func (d keepsAnswers) Write(ctx context.Context, fn func(store.SQL) error) error {
+	return d.Driver.Write(ctx, func(q store.SQL) error { return fn(keepsAnswersSQL{q}) })
+}
+
+type keepsAnswersSQL struct{ store.SQL }
+
+func (q keepsAnswersSQL) Exec(query string, args ...any) (int64, error) {
+	if strings.Contains(query, "DELETE FROM answers") {
+		return 0, errors.New("canceling statement due to statement timeout")
+	}
+	return q.SQL.Exec(query, args...)
+}
+
+// If some rows cannot be removed, images that nothing needs are removed all the same.
+func TestImagesGoAlthoughRowsStay(t *testing.T) {
+	r := newRigOn(t, func(db store.Driver) store.Driver { return keepsAnswers{db} })
+	s := r.create(loquat.NewSession{})
+	image := r.upload(s.SessionID, 1)
+	if err := r.Assets.DeleteAsset(t.Context(), s.SessionID, image.AssetID); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.countImages(); err != nil || n != 1 {
+		t.Fatalf("%d files, %v", n, err)
+	}
+	if err := r.Cleanup(t.Context()); err == nil || !strings.Contains(err.Error(), "old answers") {
+		t.Errorf("the cleanup: %v", err)
+	}
+	if n, err := r.countImages(); err != nil || n != 0 {
+		t.Errorf("%d files are left, %v", n, err)
+	}
+}
+
 // A request whose text alone cannot be stored ends without this text, while other changes go on.
 func TestTextThatCannotBeStored(t *testing.T) {
 	t.Parallel()

@@ -25,26 +25,47 @@ const (
 // Cleanup removes, in small transactions, what is no longer needed: events past the retention
 // (pruning), increments of ended requests, message versions that no event refers to, rows of
 // deleted sessions, and answers past ReplayAge. It returns when nothing is left to remove, and
-// shrinks the file.
+// shrinks the file. If one kind of them cannot be removed, it goes on with the others.
 func (s *Store) Cleanup(ctx context.Context) error {
-	if err := s.prune(ctx); err != nil {
-		return fmt.Errorf("remove events past the retention: %w", err)
+	var errs []error
+	for _, step := range []struct {
+		what string
+		run  func(context.Context) error
+	}{
+		{"remove events past the retention", s.prune},
+		{"remove the increments of ended requests", s.removeIncrements},
+		{"remove deleted sessions", s.repeat(removeDeletedSession)},
+		{"remove old answers", s.repeat(removeOldReplays)},
+		{"remove old counts", s.repeat((*Tx).forgetMeters)},
+		{"remove old entries of the audit", s.repeat((*Tx).forgetAudit)},
+		{"shrink the file", s.repeat(reclaim)},
+	} {
+		err := step.run(ctx)
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", step.what, err))
+		if ctx.Err() != nil || s.failing.Load() != nil { // the others would fail, too
+			break
+		}
 	}
-	if err := s.removeIncrements(ctx); err != nil {
-		return fmt.Errorf("remove the increments of ended requests: %w", err)
-	}
-	for _, step := range []func(*Tx) (more bool, err error){removeDeletedSession, removeOldReplays, (*Tx).forgetMeters, (*Tx).forgetAudit, reclaim} {
+	return errors.Join(errs...)
+}
+
+// repeat returns a function that runs a step in a transaction again and again, until there is nothing more to do.
+func (s *Store) repeat(step func(*Tx) (more bool, err error)) func(context.Context) error {
+	return func(ctx context.Context) error {
 		for more := true; more; {
 			err := s.Update(ctx, func(tx *Tx) (err error) {
 				more, err = step(tx)
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("clean up: %w", err)
+				return err
 			}
 		}
+		return nil
 	}
-	return nil
 }
 
 // remove runs a DELETE that ends in LIMIT ? and returns the number of removed rows.

@@ -3,9 +3,11 @@ package store_test
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +17,87 @@ import (
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
 )
+
+// unprunable is a driver that fails to read which events are past the retention.
+type unprunable struct {
+	store.Driver
+	failed atomic.Int64
+}
+
+func (d *unprunable) Read(ctx context.Context, fn func(store.SQL) error) error {
+	return d.Driver.Read(ctx, func(q store.SQL) error { return fn(unprunableSQL{q, d}) })
+}
+
+type unprunableSQL struct {
+	store.SQL
+	driver *unprunable
+}
+
+func (q unprunableSQL) Query(query string, args ...any) (*sql.Rows, error) {
+	if strings.Contains(query, "min(event_id)") {
+		q.driver.failed.Add(1)
+		return nil, errors.New("canceling statement due to statement timeout")
+	}
+	return q.SQL.Query(query, args...)
+}
+
+// If events past the retention cannot be removed, everything else is cleaned up all the same.
+func TestCleanupGoesOnAfterAFailure(t *testing.T) {
+	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver := &unprunable{Driver: db}
+	s, err := store.Open(t.Context(), driver, store.Options{Logger: slog.New(slog.DiscardHandler), Retention: time.Nanosecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	createIn(t, s, "s")
+	createIn(t, s, "deleted")
+	q := runIn(t, s, "other")
+	err = s.Update(t.Context(), func(tx *store.Tx) error {
+		h, err := tx.Head("other")
+		if err != nil {
+			return err
+		}
+		for _, e := range []loquat.Event{{Type: loquat.Partial, Message: &loquat.Delta{Content: "x"}}, {Type: loquat.RequestCompleted}} {
+			if _, err := tx.Publish(e, &h, &q); err != nil {
+				return err
+			}
+		}
+		if err := tx.EndRequest(&q, loquat.StatusCompleted, ""); err != nil {
+			return err
+		}
+		if h, err = tx.Head("deleted"); err != nil {
+			return err
+		}
+		return tx.DeleteSession(&h)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireEvents(t, s, loquat.Partial, 1)
+	if err := s.Cleanup(t.Context()); err == nil || !strings.Contains(err.Error(), "retention") || driver.failed.Load() != 1 {
+		t.Errorf("the cleanup: %v", err)
+	}
+	requireEvents(t, s, loquat.Partial, 0)
+	swept := 0
+	err = db.Read(t.Context(), func(q store.SQL) error {
+		rows, err := q.Query(`SELECT sid FROM sessions WHERE deleted = 2`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			swept++
+		}
+		return rows.Err()
+	})
+	if err != nil || swept != 1 {
+		t.Errorf("the rows of %d deleted sessions are removed, %v", swept, err)
+	}
+}
 
 // fullDisk is a driver whose commits fail while full is set.
 type fullDisk struct {
