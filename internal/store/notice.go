@@ -19,14 +19,20 @@ import (
 // maxNotice is the size of a notification; PostgreSQL allows less than 8000 bytes.
 const maxNotice = 7900
 
-// notice is the notification of a commit.
+// notice is the notification of a commit. Changed and Look are not sealed, because they only make a node read the
+// database sooner.
 type notice struct {
-	Owner   string         `json:"n"` // first; see isOf
+	Owner   string   `json:"n"`    // first; see isOf
+	Head    []byte   `json:"head"` // a sealed noticeHead
+	Changed []string `json:"changed,omitempty"`
+	Commit  []byte   `json:"commit,omitempty"` // a sealed smallCommit; missing if it has no events, or is too large
+	Look    bool     `json:"look,omitempty"`   // Changed and the signals were too long
+}
+
+// noticeHead is what a node acts upon without looking into the database.
+type noticeHead struct {
 	Last    loquat.EventID `json:"last"`
-	Changed []string       `json:"changed,omitempty"`
 	Signals [][2]string    `json:"signals,omitempty"` // topic and payload
-	Commit  []byte         `json:"commit,omitempty"`  // a sealed smallCommit; missing if it has no events, or is too large
-	Look    bool           `json:"look,omitempty"`    // Changed and Signals were too long
 }
 
 // smallCommit is what a commit added to the log, and the row of the log before. A node whose tail
@@ -44,9 +50,12 @@ type smallCommit struct {
 	events     []loquat.Record // that are not in the increments table
 }
 
-// noticeKey seals commits in notifications: whoever may connect to the database, without a right to
+// noticeKey seals heads and commits in notifications: whoever may connect to the database, without a right to
 // its tables, can receive and send notifications.
 type noticeKey struct{ aead cipher.AEAD }
+
+// sealedHead is sealed with a head, so that a commit cannot be sent as one.
+var sealedHead = []byte("head")
 
 // readNoticeKey reads the key of a shared log.
 func readNoticeKey(q SQL) (*noticeKey, error) {
@@ -67,6 +76,21 @@ func (k *noticeKey) seal(data []byte) []byte {
 		return nil
 	}
 	return k.aead.Seal(nil, nil, data, nil)
+}
+
+func (k *noticeKey) sealHead(h noticeHead) []byte {
+	data, _ := json.Marshal(h) // it has only strings
+	return k.aead.Seal(nil, nil, data, sealedHead)
+}
+
+// openHead returns a head that a node with the same key has sealed, or the zero noticeHead. The notifications of older
+// programs have none: what they say is then found in the database within a second.
+func (k *noticeKey) openHead(data []byte) (h noticeHead) {
+	plain, err := k.aead.Open(nil, nil, data, sealedHead)
+	if err != nil || json.Unmarshal(plain, &h) != nil {
+		return noticeHead{}
+	}
+	return h
 }
 
 // open returns a commit that a node with the same key has sealed.
@@ -162,7 +186,7 @@ func parseSmallCommit(raw []byte) (*smallCommit, error) {
 // notice returns the text of the transaction's notification. It leaves out what is too long, and the
 // commit if the text has to be short.
 func (tx *Tx) notice(short bool) string {
-	n := notice{Owner: tx.owner, Last: tx.last, Changed: tx.changed, Signals: tx.signals}
+	n := notice{Owner: tx.owner, Head: tx.noticeKey.sealHead(noticeHead{tx.last, tx.signals}), Changed: tx.changed}
 	if !short {
 		n.Commit = tx.noticeKey.seal(tx.smallCommit())
 	}
@@ -172,7 +196,7 @@ func (tx *Tx) notice(short bool) string {
 		text, err = json.Marshal(n)
 	}
 	if err != nil || len(text) > maxNotice {
-		text, _ = json.Marshal(notice{Owner: n.Owner, Last: n.Last, Look: true})
+		text, _ = json.Marshal(notice{Owner: n.Owner, Head: tx.noticeKey.sealHead(noticeHead{Last: tx.last}), Look: true})
 	}
 	return string(text)
 }
@@ -206,8 +230,9 @@ func (s *Store) notified(text string) {
 		s.log.Warn("a notification of the database cannot be read", "error", err)
 		return
 	}
-	s.nodes.newest.Store(max(s.nodes.newest.Load(), int64(n.Last))) // only this goroutine stores it
-	for _, signal := range n.Signals {
+	head := s.noticeKey.openHead(n.Head)
+	s.nodes.newest.Store(max(s.nodes.newest.Load(), int64(head.Last))) // only this goroutine stores it
+	for _, signal := range head.Signals {
 		s.nodes.mu.Lock()
 		fns := s.nodes.onSignal[signal[0]]
 		s.nodes.mu.Unlock()
@@ -215,7 +240,7 @@ func (s *Store) notified(text string) {
 			fn(signal[1])
 		}
 	}
-	if n.Commit != nil && n.Last > s.Last() {
+	if n.Commit != nil && head.Last > s.Last() {
 		if c, err := s.noticeKey.open(n.Commit); err == nil { // otherwise the database has it
 			s.feeder.received.put(c)
 			s.tryAddReceived()
@@ -224,7 +249,7 @@ func (s *Store) notified(text string) {
 	if n.Look {
 		s.nodes.look.Store(true)
 	}
-	if n.Last > s.Last() || n.Look {
+	if head.Last > s.Last() || n.Look {
 		poke(s.nodes.wake)
 	}
 	if len(n.Changed) > 0 || n.Look {

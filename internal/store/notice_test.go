@@ -123,7 +123,7 @@ func TestReceivedCommitsAreBounded(t *testing.T) {
 		tx := &Tx{noticeKey: key, log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Type: loquat.Partial, Body: body}}, others: []int{0}}
 		text := tx.notice(false)
 		var n notice
-		if err := json.Unmarshal([]byte(text), &n); err != nil || len(text) > maxNotice || n.Last != 1 {
+		if err := json.Unmarshal([]byte(text), &n); err != nil || len(text) > maxNotice || key.openHead(n.Head).Last != 1 {
 			t.Fatalf("%d bytes: a notice of %d bytes, %v", size, len(text), err)
 		}
 		if hasCommit := n.Commit != nil; hasCommit && size > 6000 || !hasCommit && size < 5500 {
@@ -156,7 +156,7 @@ func testNoticeKey(t *testing.T) *noticeKey {
 func TestNoticesAreSealed(t *testing.T) {
 	key := testNoticeKey(t)
 	body := []byte(`{"type":"request_started","session_id":"secret"}`)
-	tx := &Tx{noticeKey: key, log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Body: body}}, others: []int{0}}
+	tx := &Tx{noticeKey: key, log: &eventWriter{}, last: 1, published: []loquat.Record{{ID: 1, Body: body}}, others: []int{0}, signals: [][2]string{{"topic", "secret"}}}
 	var n notice
 	if err := json.Unmarshal([]byte(tx.notice(false)), &n); err != nil {
 		t.Fatal(err)
@@ -164,8 +164,24 @@ func TestNoticesAreSealed(t *testing.T) {
 	if c, err := key.open(n.Commit); err != nil || len(c.events) != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if bytes.Contains(n.Commit, []byte("secret")) {
+	if h := key.openHead(n.Head); h.Last != 1 || len(h.Signals) != 1 {
+		t.Errorf("the head is %+v", h)
+	}
+	if bytes.Contains(n.Commit, []byte("secret")) || bytes.Contains(n.Head, []byte("secret")) {
 		t.Error("the notification has the text")
+	}
+	if h := key.openHead(n.Commit); h.Last != 0 {
+		t.Errorf("a commit is read as the head %+v", h)
+	}
+	if c, err := key.open(n.Head); err == nil {
+		t.Errorf("a head is read as the commit %+v", c)
+	}
+	for i := range n.Head {
+		n.Head[i] ^= 1
+		if h := key.openHead(n.Head); h.Last != 0 || h.Signals != nil {
+			t.Errorf("a forged head is read: %+v", h)
+		}
+		n.Head[i] ^= 1
 	}
 	n.Commit[len(n.Commit)-1] ^= 1
 	for _, forged := range [][]byte{n.Commit, tx.smallCommit(), {}, make([]byte, 12)} {

@@ -99,6 +99,58 @@ func TestNotificationsBringSmallCommits(t *testing.T) {
 	}
 }
 
+// Whoever may only connect to the database can send notifications. Those with a forged signal or a forged end of the log
+// change nothing, also if they have a part of a genuine one, and genuine ones arrive all the same.
+func TestForgedNotifications(t *testing.T) {
+	t.Parallel()
+	_, url := pgtest.Shared(t).Database(t)
+	nodes := openNodes(t, url, 2, 0)
+	writer, reader := nodes[0], nodes[1]
+	var ready atomic.Bool
+	signals := make(chan string, 100)
+	reader.OnSignal("ready", func(string) { ready.Store(true) })
+	reader.OnSignal("cancelled", func(id string) { signals <- id })
+	signal := func(topic, payload string) {
+		t.Helper()
+		if err := writer.Update(t.Context(), func(tx *store.Tx) error { tx.Signal(topic, payload); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the reader listens", func() bool { signal("ready", ""); return ready.Load() })
+
+	plain := connect(t, url)
+	var channel string
+	if err := plain.QueryRow(t.Context(), `SELECT 'loquat_' || 'log'::regclass::oid`).Scan(&channel); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, plain, `LISTEN `+channel)
+	mustCreate(t, writer, "s")
+	genuine, err := plain.WaitForNotification(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	level(t, writer, reader)
+	for _, forged := range []string{
+		`{"n":"x","last":"9000000000000000","signals":[["cancelled","forged"]]}`,
+		strings.TrimSuffix(genuine.Payload, "}") + `,"last":"9000000000000000","signals":[["cancelled","forged"]]}`,
+		`{"n":"x","head":"AAAA","last":"9000000000000000","signals":[["cancelled","forged"]]}`,
+	} {
+		if _, err := plain.Exec(t.Context(), `SELECT pg_notify($1, $2)`, channel, forged); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal("cancelled", "genuine")
+	if id := <-signals; id != "genuine" {
+		t.Errorf("the first signal is of %s", id)
+	}
+	if lag := values(t, reader)["loquat_store_tail_lag_events"]; lag != 0 {
+		t.Errorf("the reader knows of %v events that there are not", lag)
+	}
+	mustCreate(t, writer, "t")
+	level(t, writer, reader)
+	sameLog(t, writer, reader)
+}
+
 // The server does not keep notifications for a node that takes none, which would fill its queue. The
 // node has missed nothing when it takes some again.
 func TestNodeThatTakesNoNotifications(t *testing.T) {
