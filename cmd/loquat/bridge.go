@@ -152,6 +152,9 @@ func (s *server) admit(ctx context.Context, token string, from netip.Addr) (brid
 	if token != "" { // a token must be valid even if none is required
 		who, err = s.access.Authenticate(ctx, token, from)
 	}
+	if err == nil && !s.access.HasRole(who.Role) {
+		err = loquat.Errorf(loquat.CodeUnauthorized, "the token has the role %q, which server.roles does not have", loquat.Clip(who.Role, loquat.Excerpt))
+	}
 	if err != nil {
 		return bridge.Principal{}, err
 	}

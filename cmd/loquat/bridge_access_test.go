@@ -335,3 +335,28 @@ func (h *harbour) upgrades() {
 		}
 	}
 }
+
+// A role that the configuration no longer has allows nothing, at the bridge as elsewhere.
+func TestRoleThatIsGoneAtTheBridge(t *testing.T) {
+	s, err := newServer(t.Context(), serveOptions{demo: true, listen: "127.0.0.1:0", data: t.TempDir()}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.stop()
+	s.access.Reconfigure(auth.Configured{Roles: []string{"r"}})
+	_, token, err := s.access.MakeToken(t.Context(), loquat.NewToken{Name: "t", Role: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.admit(t.Context(), token, netip.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	grants := len(s.access.Grants())
+	s.access.Reconfigure(auth.Configured{})
+	if _, err := s.admit(t.Context(), token, netip.Addr{}); loquat.CodeOf(err) != loquat.CodeUnauthorized {
+		t.Errorf("the token is admitted: %v", err)
+	}
+	if now := len(s.access.Grants()); now != grants-1 {
+		t.Errorf("there are %d grants, and were %d", now, grants)
+	}
+}

@@ -252,12 +252,12 @@ type Grant struct {
 	ExpiresAt                  time.Time // zero: never
 }
 
-// Grants returns the valid credentials, oldest first, without this process's own token and without those of
-// scope user, of which there may be very many.
+// Grants returns the valid credentials, oldest first, without this process's own token, without those of scope user,
+// of which there may be very many, and without those whose role allows nothing.
 func (k *Keeper) Grants() []Grant {
 	var out []Grant
 	for _, key := range k.list(loquat.CredentialConfig, loquat.CredentialToken, loquat.CredentialDevice) {
-		if !key.Expired() && key.Scope != User {
+		if !key.Expired() && key.Scope != User && k.HasRole(key.Role) {
 			out = append(out, Grant{key.ID, key.Kind, key.Scope, key.SessionID, key.Digest, key.ExpiresAt})
 		}
 	}

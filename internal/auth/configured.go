@@ -69,12 +69,14 @@ func (k *Keeper) verifier() *jwt.Verifier {
 	return k.configured.JWT
 }
 
-// hasRole reports whether the configuration has a role. It is true for "", which means no role.
-func (k *Keeper) hasRole(name string) bool {
+// HasRole reports whether the configuration has a role. It is true for "", which means no role.
+func (k *Keeper) HasRole(name string) bool {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return name == "" || slices.Contains(k.configured.Roles, name)
+	return k.configured.hasRole(name)
 }
+
+func (c Configured) hasRole(name string) bool { return name == "" || slices.Contains(c.Roles, name) }
 
 // Stores reports whether the store has tokens, so that calls need one whatever the configuration says.
 func (k *Keeper) Stores() bool { return len(k.list(loquat.CredentialToken)) > 0 }

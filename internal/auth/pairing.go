@@ -39,7 +39,7 @@ func (k *Keeper) Pair(ctx context.Context, scope, user, role string) (loquat.Pai
 		return loquat.Pairing{}, loquat.Invalid("body.scope", "has to be read, full or user")
 	case (scope == User) != (user != ""):
 		return loquat.Pairing{}, errNeedsUser()
-	case !k.hasRole(role):
+	case !k.HasRole(role):
 		return loquat.Pairing{}, errNoRole()
 	case scope == User:
 		if err := loquat.CheckUser("body.user", user); err != nil {

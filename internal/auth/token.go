@@ -48,7 +48,7 @@ func (k *Keeper) checkNewToken(t loquat.NewToken) error {
 	case t.ExpiresInSeconds != nil && *t.ExpiresInSeconds <= 0:
 		return loquat.Invalid("body.expires_in_seconds", "has to be above 0")
 	}
-	if !k.hasRole(t.Role) {
+	if !k.HasRole(t.Role) {
 		return errNoRole()
 	}
 	if t.User != "" {
