@@ -12,8 +12,9 @@ func newOpenAPICommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "openapi",
 		Short: "Print the OpenAPI document of the HTTP API",
-		Long:  "Prints what a server of this version serves at /openapi.json, for generators of typed clients. It needs no server.",
-		Args:  cobra.NoArgs,
+		Long: "Prints the OpenAPI document of the server's own routes, for generators of typed clients. It needs no server. What a\n" +
+			"server serves at /openapi.json also has the routes of OpenAI's API (/v1/...) and of the bridge.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			document, err := httpapi.Document()
 			if err != nil {
