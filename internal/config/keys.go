@@ -100,7 +100,7 @@ func limitKeys() Schema {
 	}
 }
 
-// AgentKeys is the schema of the keys that the service itself owns in any layer of an agent's config.
+// AgentKeys is the schema of the keys that the service itself owns in the first three layers of a config.
 func AgentKeys() Schema {
 	return Schema{
 		{Key: "title", Kind: Object, Doc: "If given, also as `{}`, a model writes the titles of sessions; see [the API](http.md#titles)."},
