@@ -142,17 +142,18 @@ func exchange(tx *store.Tx, h *store.Head, a store.Alternative) error {
 
 // RemoveAlternative removes a kept alternative and those that hang in its messages.
 func (s *Service) RemoveAlternative(ctx context.Context, call Call, id, alternativeID string) error {
-	return s.store.Update(ctx, func(tx *store.Tx) error {
+	_, err := change(ctx, s.store, call, func(tx *store.Tx) (out struct{}, err error) {
 		h, a, err := findAlternative(&tx.Reader, id, alternativeID)
 		if err != nil {
-			return err
+			return out, err
 		}
 		if err := call.IfMatch.check(h); err != nil {
-			return err
+			return out, err
 		}
 		if a.InPlace {
-			return loquat.Errorf(loquat.CodeConflict, "alternative %s is in place; switch to another one first, or delete its messages", alternativeID)
+			return out, loquat.Errorf(loquat.CodeConflict, "alternative %s is in place; switch to another one first, or delete its messages", alternativeID)
 		}
-		return tx.RemoveAlternative(h, a)
+		return out, tx.RemoveAlternative(h, a)
 	})
+	return err
 }

@@ -119,7 +119,8 @@ func (s *Assets) DeleteAsset(ctx context.Context, sessionID, assetID string) err
 
 // RemoveAsset is DeleteAsset with the parameters of a change.
 func (s *Assets) RemoveAsset(ctx context.Context, call Call, sessionID, assetID string) error {
-	return s.store.Update(ctx, func(tx *store.Tx) error { return removeAsset(tx, call, sessionID, assetID) })
+	_, err := change(ctx, s.store, call, func(tx *store.Tx) (struct{}, error) { return struct{}{}, removeAsset(tx, call, sessionID, assetID) })
+	return err
 }
 
 func removeAsset(tx *store.Tx, call Call, sessionID, assetID string) error {

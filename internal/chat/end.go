@@ -40,6 +40,7 @@ func (s *Requests) endAbnormally(q store.Request, k *sink, failure error) (next 
 		if err != nil {
 			return out, err
 		}
+		k.meterIn(tx) // the end counts all, so the increments must not
 		if err := k.PublishIncrements(tx); err != nil {
 			return out, err
 		}

@@ -50,6 +50,15 @@ func (s *Requests) Cancel(ctx context.Context, call Call, id string) (Answer[loq
 		if err != nil {
 			return out, err
 		}
+		if !q.Status.Ended() {
+			h, err := tx.Head(q.SessionID)
+			if err == nil {
+				err = call.IfMatch.check(h)
+			}
+			if err != nil {
+				return out, err
+			}
+		}
 		out.Accepted = true
 		switch {
 		case q.Status == loquat.StatusQueued:

@@ -163,6 +163,11 @@ func (s *Requests) send(tx *store.Tx, call Call, id string, p loquat.Send, store
 	if err := call.IfMatch.check(h); err != nil {
 		return answer, err
 	}
+	if !busy && joins(p.OnBusy) { // there is nothing to join, which lookForRoom could not know
+		if err := s.room.ForRunning(s.workers.count()); err != nil {
+			return answer, err
+		}
+	}
 	resolved, err := s.settings.ResolveStatic(h.AgentID, overridesOf(h))
 	if err != nil { // its agent was removed from the configuration
 		return answer, err
@@ -397,6 +402,9 @@ func (s *Requests) prepareMessages(tx *store.Tx, h *store.Head, stored storedSen
 // deleteFrom removes the messages from an index on with remove, and publishes that. The caller
 // publishes the checkpoint.
 func deleteFrom(tx *store.Tx, h *store.Head, index int, remove func(*store.Head, int) ([]int, error)) error {
+	if err := forgetTitle(tx, h, index); err != nil {
+		return err
+	}
 	indices, err := remove(h, index)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -880,4 +881,88 @@ func endOf(t *testing.T, pieces int) time.Duration {
 		t.Errorf("%d bytes were kept, want %d", n, pieces*size)
 	}
 	return took
+}
+
+// What streams is counted for the bound while it comes, and not once more at the end.
+func TestTokensOfARequestThatIsCut(t *testing.T) {
+	r := newRig(t)
+	const config = `{"server": {"roles": {"r": {"bounds": {"tokens_per_day": 1000000}}}}, "providers": {"main": {"provider": "fake", "model": "m"}}}`
+	r.load(config)
+	gate := make(chan struct{})
+	long := strings.Repeat("x", 4000)
+	r.provider.then(phase{chunks: words(long, long, long), gate: gate, hang: true})
+	s := r.create(loquat.NewSession{})
+	call := chat.Call{By: chat.By{Meter: "user ann", Role: "r", Rules: r.config.Server.Roles["r"]}}
+	q, err := r.Requests.Send(t.Context(), call, s.SessionID, loquat.Send{Content: text("hi"), Stream: new(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := func() (n int64) {
+		err := r.store.View(t.Context(), func(rd *store.Reader) error {
+			m, err := rd.MeteredToday("user ann", time.Now())
+			n = m.Tokens
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tick(gate, 1)
+	r.waitFor("the first charge", func() bool { return counted() > 0 })
+	tick(gate, 2)
+	time.Sleep(1200 * time.Millisecond) // until the meter is due again
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, q.Body.RequestID); err != nil {
+		t.Fatal(err)
+	}
+	ended := r.ended(q.Body.RequestID)
+	if got, want := counted(), ended.Usage.All(); got != want {
+		t.Errorf("the meter counted %d tokens, and the request used %d", got, want)
+	}
+}
+
+// A cancel with a precondition cancels only what its caller has seen.
+func TestCancelWithACondition(t *testing.T) {
+	r := newRig(t)
+	r.provider.then(phase{hang: true})
+	s := r.create(loquat.NewSession{})
+	q := r.send(s.SessionID, loquat.Send{Content: text("hi")})
+	_, err := r.Requests.Cancel(t.Context(), chat.Call{IfMatch: &chat.Match{IDs: []loquat.EventID{1}}}, q.RequestID)
+	if loquat.CodeOf(err) != loquat.CodePreconditionFailed {
+		t.Errorf("a cancel of something older: %v", err)
+	}
+	if out, err := r.Requests.Cancel(t.Context(), chat.Call{IfMatch: &chat.Match{Any: true}}, q.RequestID); err != nil || !out.Accepted {
+		t.Errorf("a cancel of anything: %+v %v", out, err)
+	}
+	r.ended(q.RequestID)
+}
+
+// A deletion that is repeated with its key is answered as before.
+func TestRepeatedDeletions(t *testing.T) {
+	r := newRig(t)
+	s := r.create(loquat.NewSession{})
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID)
+	r.ended(r.send(s.SessionID, loquat.Send{Content: text("ho"), DeleteFrom: new(0), Keep: true}).RequestID)
+	list, err := r.Alternatives(t.Context(), s.SessionID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := list.Alternatives[slices.IndexFunc(list.Alternatives, func(a loquat.Alternative) bool { return !a.InPlace })]
+	for _, one := range []struct {
+		name   string
+		remove func(chat.Call) error
+	}{
+		{"an alternative", func(c chat.Call) error { return r.RemoveAlternative(t.Context(), c, s.SessionID, kept.AlternativeID) }},
+		{"a session", func(c chat.Call) error { return r.DeleteSession(t.Context(), c, s.SessionID) }},
+	} {
+		call := chat.Call{IdempotencyKey: one.name, Method: "DELETE", Path: "/" + one.name}
+		for range 2 {
+			if err := one.remove(call); err != nil {
+				t.Errorf("%s: %v", one.name, err)
+			}
+		}
+		if err := one.remove(chat.Call{}); loquat.CodeOf(err) != loquat.CodeNotFound {
+			t.Errorf("%s without a key: %v", one.name, err)
+		}
+	}
 }

@@ -342,14 +342,14 @@ func (s *Service) DeleteSession(ctx context.Context, call Call, id string) error
 
 // deleteSession does what DeleteSession of the service says.
 func (s *Requests) deleteSession(ctx context.Context, call Call, id string) error {
-	ended, err := store.Do(ctx, s.store, func(tx *store.Tx) ([]store.Request, error) {
+	var ended []store.Request
+	_, err := change(ctx, s.store, call, func(tx *store.Tx) (out struct{}, err error) {
 		h, err := headFor(tx, call, id)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		ended, err := tx.Unended(&h)
-		if err != nil {
-			return nil, err
+		if ended, err = tx.Unended(&h); err != nil {
+			return out, err
 		}
 		for i := range ended {
 			if ended[i].Status == loquat.StatusRunning {
@@ -357,11 +357,11 @@ func (s *Requests) deleteSession(ctx context.Context, call Call, id string) erro
 				s.countOpen(tx, h, &ended[i])
 			}
 			if err := s.finish(tx, h, &ended[i], loquat.StatusCancelled, ""); err != nil {
-				return nil, err
+				return out, err
 			}
 		}
 		tx.AfterCommit(func() { s.recent.forgetSession(h.SID) })
-		return ended, tx.DeleteSession(&h)
+		return out, tx.DeleteSession(&h)
 	})
 	if err != nil {
 		return err

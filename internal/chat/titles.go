@@ -187,6 +187,26 @@ func isNamedAfter(h store.Head, first loquat.Message) bool {
 	return given == (title != "") && h.Metadata.String(loquat.MetaTitle) == title
 }
 
+// forgetTitle removes the title of a session that is that of its first message, if this message is one of those from
+// an index on, which are about to be removed. The next message gives the session a title again.
+func forgetTitle(tx *store.Tx, h *store.Head, index int) error {
+	if index >= titleMessages {
+		return nil
+	}
+	messages, err := tx.Messages(*h, h.Rev, 0, titleMessages)
+	if err != nil {
+		return err
+	}
+	first := slices.IndexFunc(messages, func(m loquat.Message) bool { return m.Role == loquat.RoleUser })
+	if first < index || !isNamedAfter(*h, messages[first]) {
+		return nil
+	}
+	metadata := h.Metadata.Clone()
+	delete(metadata, loquat.MetaTitle)
+	tx.Describe(h, h.AgentID, metadata)
+	return nil
+}
+
 // askForTitle returns a single user message with the texts, so that every backend accepts it.
 func askForTitle(prompt string, exchange []loquat.Message) []loquat.Message {
 	var text strings.Builder

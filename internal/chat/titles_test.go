@@ -199,3 +199,33 @@ func TestTitleInReply(t *testing.T) {
 		}
 	}
 }
+
+// A title that comes from a message goes with the message, also at once with the next one. One that a client has set
+// stays.
+func TestTitleOfAMessageThatIsGone(t *testing.T) {
+	r := newTitleRig(t)
+	r.provider.then(phase{hang: true})
+	s := r.create(loquat.NewSession{AgentID: "plain"}).SessionID
+	r.send(s, loquat.Send{Content: text("my password is hunter2")})
+	r.eventually("the call of the model", func() bool { return len(r.provider.seen()) == 1 })
+	r.ended(r.send(s, loquat.Send{Content: text("How do I bake bread?"), OnBusy: loquat.BusyRollback}).RequestID)
+	if got := r.title(s); got != "How do I bake bread?" {
+		t.Errorf("after the first message was rolled back, the title is %q", got)
+	}
+	r.ended(r.send(s, loquat.Send{Content: text("And cake?"), DeleteFrom: new(0)}).RequestID)
+	if got := r.title(s); got != "And cake?" {
+		t.Errorf("after the first message was replaced, the title is %q", got)
+	}
+	r.exchange(s, "More.")
+	r.ended(r.send(s, loquat.Send{Content: text("Less."), DeleteFrom: new(2)}).RequestID)
+	if got := r.title(s); got != "And cake?" {
+		t.Errorf("after another message was replaced, the title is %q", got)
+	}
+	if _, err := r.UpdateSession(t.Context(), chat.Call{}, s, loquat.SessionPatch{Metadata: loquat.Object{}.Set("title", "Mine")}); err != nil {
+		t.Fatal(err)
+	}
+	r.ended(r.send(s, loquat.Send{Content: text("Again."), DeleteFrom: new(0)}).RequestID)
+	if got := r.title(s); got != "Mine" {
+		t.Errorf("the title of the client is %q", got)
+	}
+}

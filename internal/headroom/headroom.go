@@ -79,13 +79,18 @@ func New(opts Options) *Headroom {
 
 // ForRequest returns an error if there is no room for another request beside those that run.
 func (h *Headroom) ForRequest(running int) error {
-	if h == nil {
-		return nil
-	}
-	if running >= h.opts.Limits().MaxRunning {
-		return h.refuse(limitRunning, "%d requests run on this server, which is limits.max_running_requests; try again in a moment", running)
+	if err := h.ForRunning(running); err != nil {
+		return err
 	}
 	return h.ForData()
+}
+
+// ForRunning returns an error if as many requests run as may run.
+func (h *Headroom) ForRunning(running int) error {
+	if h == nil || running < h.opts.Limits().MaxRunning {
+		return nil
+	}
+	return h.refuse(limitRunning, "%d requests run on this server, which is limits.max_running_requests; try again in a moment", running)
 }
 
 // ForData returns an error if there is no room for more data.

@@ -176,6 +176,24 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 }
 
+// counter is a provider that counts its calls, and fails before the first one.
+type counter struct{ *model }
+
+func (counter) CountsAttempts() {}
+
+func (counter) Chat(context.Context, loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {
+	return func(yield func(loquat.Chunk, error) bool) {
+		yield(loquat.Chunk{}, errors.New("cancelled while it waited"))
+	}
+}
+
+// A call that was never made is not counted.
+func TestCallThatWasNotMade(t *testing.T) {
+	_ = runJob(t, counter{&model{}}, &events{}, func(job *loop.Job) {
+		job.Attempted = func(a loquat.Attempt) { t.Errorf("counted: %+v", a) }
+	})
+}
+
 // setter sets parameters of requests.
 type setter struct{ params loquat.Object }
 

@@ -168,6 +168,7 @@ func runPhase(ctx context.Context, job Job, tools *plugin.Toolset, history []loq
 	}
 	var calls callCount
 	req.Attempted = calls.count(job.Attempted)
+	_, calls.counted = job.Provider.(plugin.AttemptCounter)
 	if err := job.editRequest(ctx, &req); err != nil {
 		return Phase{}, &Failure{Err: err}
 	}

@@ -137,6 +137,10 @@ type ParamsEditor interface {
 // EarlierReader is a Provider that reads the Earlier messages of a call itself.
 type EarlierReader interface{ ReadsEarlier() }
 
+// AttemptCounter is a Provider that reports each of its calls of the backend to Attempted. What it does not report
+// was not called.
+type AttemptCounter interface{ CountsAttempts() }
+
 // Tagger is a plugin that reports capabilities of itself or of its backend, such as
 // supports_reasoning.
 type Tagger interface {

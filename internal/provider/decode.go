@@ -80,6 +80,8 @@ func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
 		return nil
 	case isBound(err):
 		return &failure{kind: failBackend, err: err}
+	case err != nil && a.collector.ended():
+		return nil // the reply is complete, as it is for a connection that breaks here
 	case err != nil && ev.Unterminated:
 		return nil // cut in the middle: the end of the stream decides
 	case err != nil:

@@ -168,6 +168,9 @@ func (p *Provider) Close() {
 // ReadsEarlier declares that Chat reads the Earlier messages of a call.
 func (p *Provider) ReadsEarlier() {}
 
+// CountsAttempts declares that Chat reports each call of the backend.
+func (p *Provider) CountsAttempts() {}
+
 // Chat runs one phase. The last chunk has a Reply, or comes with an error. The Reply next
 // to an error, if there is one, holds only the usage of the failed phase.
 func (p *Provider) Chat(ctx context.Context, req loquat.LLMRequest) iter.Seq2[loquat.Chunk, error] {

@@ -266,6 +266,8 @@ func TestBreakAfterFinishReason(t *testing.T) {
 		"clean end within the usage":  {step{body: text + finish + usage[:len(usage)-9]}, ""},
 		"reset within [DONE]":         {step{body: text + finish + "data: [DO", cut: errReset}, ""},
 		"silence":                     {step{body: text + finish, stall: true}, ""},
+		"null":                        {step{body: text + finish + "data: null\n\n" + usage + "data: [DONE]\n\n"}, "7"},
+		"a broken chunk":              {step{body: text + finish + "data: {\"choices\":[{\n\ndata: [DONE]\n\n"}, ""},
 		"reset after a comment":       {step{body: text + finish + ": ping\n\n", cut: errReset}, ""},
 		"text and reason in one line": {step{body: strings.Replace(text, "}}]", "},\"finish_reason\":\"stop\"}]", 1), cut: errReset}, ""},
 	} {

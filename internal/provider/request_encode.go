@@ -55,6 +55,9 @@ func (s *settings) fields(req loquat.LLMRequest) loquat.Object {
 			fields[key] = v
 		}
 	}
+	if _, ok := fields["tools"]; !ok && len(req.Params["tool_choice"]) == 0 { // backends refuse a choice without tools
+		delete(fields, "tool_choice")
+	}
 	return fields
 }
 

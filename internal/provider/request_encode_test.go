@@ -82,6 +82,7 @@ func TestBody(t *testing.T) {
 		{"tools", "", "", []json.RawMessage{tool}, false, `{"model":"m","stream":false,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"}`},
 		{"tools of config", `{"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"tool_choice":"required"}`, "", []json.RawMessage{tool}, false,
 			`{"model":"m","stream":false,"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}],"tool_choice":"required"}`},
+		{"tools that are removed", "", `{"tools":null}`, []json.RawMessage{tool}, false, `{"model":"m","stream":false}`},
 		{"no tools, no choice", `{"tools":[],"tool_choice":"required"}`, "", nil, false, `{"model":"m","stream":false}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -165,10 +165,10 @@ func (r *Reader) hiddenHead(sid int64) (Head, error) {
 // KeepFrom removes all messages starting at an index and keeps them as an alternative. What is appended
 // next belongs to a new alternative. It returns the indices of the messages.
 func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
-	if err := tx.requireFewAlternatives(*h); err != nil {
-		return nil, err
-	}
 	inPlace, err := tx.isInPlace(*h, index)
+	if err == nil {
+		err = tx.requireFewAlternatives(*h, inPlace)
+	}
 	if err == nil && !inPlace { // these are the first alternatives at the index
 		err = tx.addAlternative(h, index)
 	}
@@ -184,10 +184,16 @@ func (tx *Tx) KeepFrom(h *Head, index int) ([]int, error) {
 	return tx.DeleteFrom(h, index)
 }
 
-func (tx *Tx) requireFewAlternatives(h Head) error {
+// requireFewAlternatives returns an error if a session has no room for another alternative, and for the one in place
+// if that does not count yet.
+func (tx *Tx) requireFewAlternatives(h Head, inPlace bool) error {
 	var count int
 	err := one(tx.q, `SELECT count(*) FROM alternatives WHERE sid = ?`, []any{h.SID}, &count)
-	if err == nil && count >= loquat.MaxAlternatives {
+	added := 2
+	if inPlace {
+		added = 1
+	}
+	if err == nil && count+added > loquat.MaxAlternatives {
 		err = loquat.Errorf(loquat.CodeConflict, "session %s has %d alternatives; remove some, or send without keep", h.SessionID, count)
 	}
 	return err

@@ -54,6 +54,16 @@ func TestServerRunsTooMuch(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, answer)
 		}
 	}
+	post("/sessions", `{"session_id": "idle"}`)
+	for _, mode := range []string{"steer", "interrupt", "rollback", "queue"} {
+		body := fmt.Sprintf(`{"content": "hi", "on_busy": %q}`, mode)
+		if status, answer := post("/sessions/idle/send", body); status != http.StatusServiceUnavailable {
+			t.Errorf("%s without anything to join: %d %s", mode, status, answer)
+		}
+	}
+	if status, answer := post("/sessions/one/send", `{"content": "also", "on_busy": "steer"}`); status != http.StatusAccepted {
+		t.Errorf("a send that joins: %d %s", status, answer)
+	}
 	if status, answer := post("/sessions/one/send", send); status != http.StatusAccepted {
 		t.Errorf("a repeat: %d %s", status, answer)
 	}

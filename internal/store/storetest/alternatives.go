@@ -52,6 +52,38 @@ func alternatives(t *testing.T, open Open) {
 	requireMessages(t, s, "large", all)
 	requireSound(t, driver)
 	requireGone(t, s, driver)
+	requireBound(t, s)
+}
+
+// requireBound fails unless a session has at most loquat.MaxAlternatives. The first that is kept at an index makes two.
+func requireBound(t *testing.T, s *store.Store) {
+	t.Helper()
+	create(t, s, "many", 2)
+	changeSession(t, s, "many", func(tx *store.Tx, h *store.Head) error {
+		var err error
+		for range loquat.MaxAlternatives - 2 {
+			err = errors.Join(err, failure(tx.KeepFrom(h, 1)), failure(tx.AppendMessage(h, message(tx, "end"))))
+		}
+		return err
+	})
+	requireAlternatives(t, s, "many", loquat.MaxAlternatives-1)
+	for _, step := range []struct {
+		index int
+		want  loquat.Code
+	}{{0, loquat.CodeConflict}, {1, ""}, {1, loquat.CodeConflict}} {
+		err := s.Update(t.Context(), func(tx *store.Tx) error {
+			h, err := tx.Head("many")
+			if err != nil {
+				return err
+			}
+			_, err = tx.KeepFrom(&h, step.index)
+			return errors.Join(err, failure(tx.AppendMessage(&h, message(tx, "end"))))
+		})
+		if loquat.CodeOf(err) != step.want && (err != nil || step.want != "") {
+			t.Errorf("another one at %d: %v, want %q", step.index, err, step.want)
+		}
+	}
+	requireAlternatives(t, s, "many", loquat.MaxAlternatives)
 }
 
 // requireGone fails unless alternatives go with the message before them, and with their session.
