@@ -43,8 +43,18 @@ func queuedSend(q store.Request, stored storedSend) loquat.QueuedSend {
 	return loquat.QueuedSend{RequestID: q.RequestID, OnBusy: q.OnBusy, Message: *stored.Message, Stream: stored.Streams(), StreamTools: stored.StreamTools}
 }
 
+// escaped is how many times a text may grow when it is stored as JSON, and more.
+const escaped = 8
+
 // publishQueue publishes the queue of a session after a change.
 func publishQueue(tx *store.Tx, h *store.Head) error {
+	stored, err := tx.QueuedBytes(*h)
+	if err != nil {
+		return err
+	}
+	if stored > escaped*loquat.MaxEventQueue { // reading them would take all writers' time, for nothing
+		return publish(tx, h, nil, loquat.Event{Type: loquat.QueueChanged, QueueOmitted: true})
+	}
 	waiting, err := tx.Queued(*h)
 	if err != nil {
 		return err

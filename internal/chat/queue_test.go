@@ -374,3 +374,26 @@ func TestOrderQueue(t *testing.T) {
 	}
 	close(gate)
 }
+
+// A queue that is too large for an event is left out of it, whether its sends are read for that or not, and loaded
+// instead.
+func TestLargeQueue(t *testing.T) {
+	r := newRig(t)
+	s := r.create(loquat.NewSession{}).SessionID
+	running := r.hang(s, loquat.Send{Content: text("hi")})
+	for i, size := range []int{loquat.MaxEventQueue / 2, loquat.MaxEventQueue, 1 << 20} {
+		content := strings.Repeat("x", size)
+		r.send(s, loquat.Send{Content: &content, OnBusy: loquat.BusyQueue})
+		log := r.log(s, 0)
+		e := log[len(log)-1]
+		if e.Type != loquat.QueueChanged || e.QueueOmitted != (i > 0) || len(e.Queue) != 1-min(i, 1) {
+			t.Errorf("after %d sends: %s, omitted %v, %d in the queue", i+1, e.Type, e.QueueOmitted, len(e.Queue))
+		}
+		if q, err := r.Requests.Queue(t.Context(), s); err != nil || len(q.Queue) != i+1 {
+			t.Errorf("the queue has %d sends, want %d: %v", len(q.Queue), i+1, err)
+		}
+	}
+	if _, err := r.Requests.Cancel(t.Context(), chat.Call{}, running.RequestID); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -39,6 +39,12 @@ func (r *Reader) CountQueued(h Head) (n int, err error) {
 	return n, err
 }
 
+// QueuedBytes returns the size of the queued sends of a session, as they are stored.
+func (r *Reader) QueuedBytes(h Head) (n int64, err error) {
+	err = one(r.q, `SELECT CAST(coalesce(sum(octet_length(send)), 0) AS BIGINT) FROM requests WHERE sid = ? AND status = 'queued'`, []any{h.SID}, &n)
+	return n, err
+}
+
 // EnqueueRequest stores a queued request at a place of the session's queue. It sets q's row id and
 // position.
 func (tx *Tx) EnqueueRequest(h *Head, q *Request, at QueuePlace) (err error) {
