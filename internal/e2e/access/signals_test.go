@@ -75,7 +75,12 @@ func TestSecondSignal(t *testing.T) {
 		}
 	}
 	signal()
+	signal() // as a parent process forwards it
 	binary.Eventually(t, "the server not to be ready", func() bool { return binary.Readiness(t, p.URL) == http.StatusServiceUnavailable })
+	time.Sleep(1500 * time.Millisecond)
+	if p.Cmd.ProcessState != nil || binary.Readiness(t, p.URL) != http.StatusServiceUnavailable {
+		t.Fatal("the server does not wait for its request")
+	}
 	signal()
 	p.Stopped(t)
 }
