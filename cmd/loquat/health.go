@@ -68,7 +68,7 @@ func askHealth(ctx context.Context, url string, stdout io.Writer) error {
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("the server does not answer: %w; start it, or name its address with --listen", err)
+		return fmt.Errorf("the server does not answer: %w; start it, or name its configuration with --config, or its address with --listen", err)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
 	if err = errors.Join(err, resp.Body.Close()); err != nil {

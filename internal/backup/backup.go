@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,15 @@ func Make(ctx context.Context, from, to string) (r Report, err error) {
 	return r, nil
 }
 
+// cannotMake says what to do if a directory cannot be made because its user may not write where it is to be. Nobody
+// should get the rights to a directory of the system for that.
+func cannotMake(to string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s cannot be made, because this user may not write in %s; name one that is in a directory of this user", to, filepath.Dir(to))
+	}
+	return err
+}
+
 // makeDir makes a directory, which gets its name when fill has filled it.
 func makeDir(to string, fill func(work string) error) (notes []string, err error) {
 	to = filepath.Clean(to)
@@ -58,7 +68,7 @@ func makeDir(to string, fill func(work string) error) (notes []string, err error
 	notes = removeLeftovers(parent, time.Now())
 	work, lock, err := begin(parent)
 	if err != nil {
-		return nil, err
+		return nil, cannotMake(to, err)
 	}
 	defer func() {
 		if err != nil {

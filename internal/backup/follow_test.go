@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -357,4 +358,15 @@ func TestPlaceThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	restores("after the files were merged")
+}
+
+// Where a user may not write, the remedy is another directory, not another owner of that one.
+func TestDirectoryThatCannotBeMade(t *testing.T) {
+	err := cannotMake("/var/lib/x", &fs.PathError{Op: "mkdir", Path: "/var/lib/.work", Err: fs.ErrPermission})
+	if errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "may not write in /var/lib;") {
+		t.Errorf("%v", err)
+	}
+	if other := errors.New("other"); cannotMake("/var/lib/x", other) != other {
+		t.Error("another error is hidden")
+	}
 }

@@ -104,7 +104,7 @@ var errNothing = errors.New("there is no state to restore")
 
 // noCopies returns the error of a place without copies.
 func noCopies() error {
-	return fmt.Errorf("%w; `loquat backup --follow` makes some. A full backup is a data directory, which `loquat check --data` verifies", errNothing)
+	return fmt.Errorf("%w; `loquat backup --follow` makes some. A full backup is itself a data directory: copy it to where the data directory was. `loquat check --data` verifies it", errNothing)
 }
 
 // plan returns the files that make a state.
