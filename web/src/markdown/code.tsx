@@ -3,7 +3,7 @@ import { useContext, useEffect, useRef, useState } from "preact/hooks";
 import { Diagram, maxDiagram } from "./diagram.tsx";
 import { EnvironmentContext } from "./environment.ts";
 import type { HighlightNode } from "./highlight.ts";
-import { canHighlight } from "./languages.ts";
+import { canHighlight, loadLanguage } from "./languages.ts";
 import { type CodeNode, languageOf } from "./nodes.ts";
 import { format } from "./texts.ts";
 
@@ -81,8 +81,8 @@ function Coloured({ node, language }: { node: CodeNode; language: string }) {
     return whenIdle(async () => {
       const code = node.runs.join("");
       if (code.length > maxHighlight || isSelected(element.current)) return null;
-      const { highlight } = await import("./highlight.ts");
-      return highlight(language, code);
+      const [{ highlight }, loaded] = await Promise.all([import("./highlight.ts"), loadLanguage(language)]);
+      return loaded && highlight(loaded, code);
     }, (nodes) => setColoured({ node, nodes }));
   }, [node, language]);
   if (coloured?.node === node) return <code ref={element}>{coloured.nodes.map(highlighted)}</code>;

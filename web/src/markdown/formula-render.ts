@@ -6,7 +6,6 @@
  */
 import { type ComponentChild, type VNode, h } from "preact";
 import temml from "temml";
-import { maxFormula } from "./formula.ts";
 
 const elements = new Set(
   (
@@ -28,11 +27,13 @@ const styles = new Set(
     "borderBottom textAlign mathDepth mathStyle mathShift fontFamily fontStyle fontWeight fontSize verticalAlign").split(" "),
 );
 
+const maxSource = 10_000; // as of the parser, whose module is in another file
 const maxNodes = 5_000;
 const maxDepth = 80;
+
 /** renderFormula returns the formula, or why it cannot be set. Its cost is bounded. */
 export function renderFormula(source: string, display: boolean): VNode | { readonly error: string } {
-  if (source.length > maxFormula) return { error: "too long" };
+  if (source.length > maxSource) return { error: "too long" };
   if (/\\(g?def|[exg]def|let|futurelet|(re)?newcommand|providecommand|newenvironment)(?![a-zA-Z])/.test(source)) {
     return { error: "macros are not allowed" };
   }

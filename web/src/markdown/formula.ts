@@ -5,7 +5,7 @@
  */
 import type { MarkdownIt, StateBlock, StateInline } from "markdown-it";
 
-export const maxFormula = 10_000;
+const maxFormula = 10_000;
 const maxFormulaLines = 200;
 const dollar = 0x24;
 const backslash = 0x5c;

@@ -1,19 +1,17 @@
 /** Colours for code. Loaded when the first block of code in a known language is finished. */
 import type { Root, RootContent } from "hast";
 import { createLowlight } from "lowlight";
-import { loadLanguage } from "./languages.ts";
+import type { Language } from "./languages.ts";
 
 /** HighlightNode is text, or a part of the code with the classes of highlight.js. */
 export type HighlightNode = string | { readonly classes: string; readonly children: readonly HighlightNode[] };
 
 const lowlight = createLowlight();
 
-/** highlight returns the coloured code, or null for an unknown language. */
-export async function highlight(language: string, code: string): Promise<readonly HighlightNode[] | null> {
-  const loaded = await loadLanguage(language);
-  if (!loaded) return null;
-  if (!lowlight.registered(loaded.name)) lowlight.register(loaded.name, loaded.grammar);
-  return nodesOf(lowlight.highlight(loaded.name, code));
+/** highlight returns the coloured code. */
+export function highlight({ name, grammar }: Language, code: string): readonly HighlightNode[] {
+  if (!lowlight.registered(name)) lowlight.register(name, grammar);
+  return nodesOf(lowlight.highlight(name, code));
 }
 
 function nodesOf(parent: Root | Extract<RootContent, { type: "element" }>): HighlightNode[] {

@@ -95,8 +95,13 @@ export function canHighlight(language: string): boolean {
   return nameOf(language) !== null;
 }
 
+export interface Language {
+  readonly name: string;
+  readonly grammar: LanguageFn;
+}
+
 /** loadLanguage returns the grammar of a language, or null for an unknown one. */
-export async function loadLanguage(language: string): Promise<{ name: string; grammar: LanguageFn } | null> {
+export async function loadLanguage(language: string): Promise<Language | null> {
   const name = nameOf(language);
   return name === null ? null : { name, grammar: (await loaders[name]!()).default };
 }
