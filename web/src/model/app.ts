@@ -3,7 +3,7 @@ import { isProblem, newId, type ConnectionState, type FollowedSession, type Outb
 import { batch, computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
 import { fileSize, t } from "../i18n/index.ts";
 import { addressOf, maxImageBytes, maxPieces, piecesOf, type Chosen, type Piece } from "./attachments.ts";
-import { Composer, type Refused } from "./composer.ts";
+import { Composer, type Refused, type Taken } from "./composer.ts";
 import { Conversation } from "./conversation.ts";
 import { memoryFiles, type Files } from "./files.ts";
 import { Library } from "./library.ts";
@@ -320,11 +320,17 @@ export class App {
     return true;
   }
 
+  /** suggest sends a text in the place of the draft, which comes along into the new session. */
+  suggest = (text: string): Promise<void> => this.give({ text, pieces: [] });
+
   /** send sends the draft. The box is empty from then on, so a second call sends nothing. */
   async send(mode?: BusyMode): Promise<void> {
     const composer = this.composer.peek();
-    if (!composer.ready.peek() || this.readOnly.peek()) return;
-    const taken = composer.take();
+    if (composer.ready.peek() && !this.readOnly.peek()) await this.give(composer.take(), mode);
+  }
+
+  private async give(taken: Taken, mode?: BusyMode): Promise<void> {
+    const composer = this.composer.peek();
     const attachments = taken.pieces.flatMap((piece) => piece.attachment ?? []);
     const files = taken.pieces.flatMap(({ name, image }) => (image ? { image, ...(name && { name }) } : []));
     const send: Send = { content: taken.text, stream_tools: true, ...(attachments.length && { attachments }), ...((this.busy.peek() || this.pending.peek().length > 0) && { on_busy: this.busy.peek() ? (mode ?? this.preferences.get("busy")) : "queue" }) };

@@ -13,7 +13,7 @@ export interface NewSession {
 }
 
 /** Taken is what is sent. */
-interface Taken {
+export interface Taken {
   readonly text: string;
   readonly pieces: readonly Piece[];
 }

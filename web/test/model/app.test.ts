@@ -4,7 +4,7 @@ import { ConnectionError, ProblemError, type FollowedList, type OutboxEntry } fr
 import { App } from "../../src/model/app.ts";
 import { commandOf, commandsOf, matches } from "../../src/model/commands.ts";
 import { undoMs } from "../../src/model/library.ts";
-import { formatRoute, parseRoute } from "../../src/model/route.ts";
+import { formatRoute, parseRoute, sessionOf } from "../../src/model/route.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
 import { page, state, tick } from "./page.ts";
@@ -25,6 +25,29 @@ test("two Enters make one session with one message, and what is typed meanwhile 
   assert.equal(again.composer.peek().text.value, "");
   again.go(route);
   assert.equal(again.composer.peek().text.value, "typed on");
+});
+
+test("a suggestion is sent alone, and the draft with its images comes along into the new chat", async () => {
+  const { app, wire, stored } = await page();
+  const composer = app.composer.peek();
+  composer.choose({ agent: "coder" });
+  composer.write("half a thought");
+  composer.refer("cat", { type: "image", url: "https://example.com/cat.png" });
+  const sent = app.suggest("Tell me a story");
+  assert.equal((stored.get("draft.new") as { text?: string }).text, "half a thought", "a reload at any time keeps it");
+  await sent;
+  assert.deepEqual(wire.added.map(({ send, create, files }) => ({ send, create, files })), [{ send: { content: "Tell me a story", stream_tools: true }, create: { agent_id: "coder" }, files: undefined }]);
+  assert.equal(sessionOf(app.route.peek()), wire.added[0]!.sessionId);
+  assert.deepEqual([app.composer.peek().text.value, app.composer.peek().pieces.value.map(({ name }) => name)], ["half a thought", ["cat"]]);
+  assert.deepEqual([composer.text.value, composer.pieces.value], ["", []]);
+});
+
+test("a suggestion that the browser cannot store goes into the box, in front of the draft", async () => {
+  const { app, wire } = await page();
+  app.composer.peek().write("half a thought");
+  wire.full = new Error("full");
+  await app.suggest("Tell me a story");
+  assert.deepEqual([app.route.value.at, app.composer.peek().text.value], ["new", "Tell me a story\n\nhalf a thought"]);
 });
 
 test("a draft survives a reload, and each session has its own", async () => {

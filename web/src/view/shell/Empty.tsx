@@ -7,10 +7,6 @@ const prompts = ["empty.prompt1", "empty.prompt2", "empty.prompt3"] as const;
 export function Empty() {
   const app = useApp();
   const scripted = app.scripted.value;
-  const ask = (text: string): void => {
-    app.composer.peek().write(text);
-    void app.send();
-  };
   return (
     <div class="empty" data-test="empty">
       <h2>{t("empty.title")}</h2>
@@ -18,7 +14,7 @@ export function Empty() {
         <ul class="plain prompts">
           {prompts.map((prompt) => (
             <li key={prompt}>
-              <button type="button" class="prompt" data-test="prompt" onClick={() => ask(t(`${prompt}_text`))}>
+              <button type="button" class="prompt" data-test="prompt" onClick={() => void app.suggest(t(`${prompt}_text`))}>
                 <strong>{t(prompt)}</strong>
                 <span>{t(`${prompt}_text`)}</span>
               </button>
