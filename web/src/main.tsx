@@ -8,7 +8,7 @@ import { commandOf, commandsOf, type Command } from "./model/commands.ts";
 import { formatRoute, parseRoute, sessionOf } from "./model/route.ts";
 import { Users } from "./model/users.ts";
 import { PageContext } from "./view/context.ts";
-import { mac } from "./view/parts/keys.ts";
+import { composing, mac } from "./view/parts/keys.ts";
 import { notifyReplies } from "./view/shell/notify.ts";
 import { Shell } from "./view/shell/Shell.tsx";
 import { pairingCode } from "./view/signin/pairing.ts";
@@ -88,7 +88,7 @@ function writing(target: EventTarget | null): boolean {
 
 function listenToKeys(commands: readonly Command[]): void {
   addEventListener("keydown", (e) => {
-    if (e.defaultPrevented || e.isComposing || document.querySelector("dialog[open]")) return;
+    if (e.defaultPrevented || composing(e) || document.querySelector("dialog[open]")) return;
     const command = commandOf(commands, e, writing(e.target), mac);
     if (!command) return;
     e.preventDefault();

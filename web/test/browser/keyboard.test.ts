@@ -28,6 +28,13 @@ async function choose(page: Page, name: string): Promise<void> {
   assert.fail(`the menu has no ${name}`);
 }
 
+/** composed sends a key to the focused element as Safari sends the one that has just ended a composition. The others say isComposing. */
+const composed = (page: Page, init: KeyboardEventInit) => page.driver.evaluate((more) => {
+  const key = new KeyboardEvent("keydown", { keyCode: 229, bubbles: true, cancelable: true, ...more });
+  (document.activeElement ?? document.body).dispatchEvent(key);
+  return key.defaultPrevented;
+}, init);
+
 const chrome = { kinds: ["chrome"] } as const; // in Firefox, Enter of its protocol does not press buttons
 
 const sessionIn = (page: Page): string => new URL(page.driver.url()).pathname.slice("/s/".length);
@@ -129,4 +136,40 @@ suite("the keyboard alone", (check) => {
     await server.settled(session);
     assert.deepEqual((await server.messages(session)).map((one) => one.content), ["First", "First"]);
   }, chrome);
+
+  check("a key that belongs to an input method acts on nothing", async ({ server, open }) => {
+    const session = await server.session({ title: "Old", messages: [{ role: "user", content: "Text" }, { role: "assistant", content: "Reply" }] });
+    const page = await open(`/s/${session}`);
+    await page.shows("Reply", "message");
+    const nothing = async (part: string, ...keys: KeyboardEventInit[]): Promise<void> => {
+      await focused(page, part);
+      for (const key of keys) assert.equal(await composed(page, key), false, `${key.key} in ${part}`);
+      await focused(page, part);
+    };
+    await page.type("composer", "half");
+    await nothing("composer", { key: "Enter" }, { key: ",", ctrlKey: true });
+    assert.equal(await page.count("theme"), 0, "a command has run");
+
+    await page.click("session-menu");
+    await page.click("rename");
+    await nothing("rename-field", { key: "Enter" }, { key: "Escape" });
+    await page.press("Escape");
+
+    await page.driver.hover('[data-role="user"]');
+    await page.click("edit");
+    await nothing("edit-box", { key: "Enter", ctrlKey: true }, { key: "Escape" });
+    await page.press("Escape");
+
+    await page.press("Control", "k");
+    await nothing("palette", { key: "Enter" }, { key: "Escape" }, { key: "ArrowDown" });
+    await page.press("Escape");
+
+    await page.click("model-picker");
+    await page.at("model");
+    await page.driver.keyboard.type("demo");
+    await nothing("models", { key: "Enter" }, { key: "ArrowDown" });
+    await page.press("Enter");
+    await page.gone("models");
+    assert.deepEqual((await server.messages(session)).map((one) => one.content), ["Text", "Reply"]);
+  });
 });

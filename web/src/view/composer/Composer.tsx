@@ -5,7 +5,7 @@ import { accepted } from "../../model/attachments.ts";
 import { usePage } from "../context.ts";
 import { IconButton } from "../parts/Button.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { showKeys } from "../parts/keys.ts";
+import { composing, showKeys } from "../parts/keys.ts";
 import { ModelPicker } from "../settings/ModelPicker.tsx";
 import { openMenu } from "../parts/Menu.tsx";
 import { AddressDialog } from "./AddressDialog.tsx";
@@ -81,7 +81,7 @@ export function Composer() {
 
 /** keys sends with Enter as the user prefers it, and changes the last message with an arrow up in an empty box. */
 function keys(e: KeyboardEvent, app: App, send: () => void): void {
-  if (e.isComposing || e.keyCode === 229 || e.altKey) return;
+  if (composing(e) || e.altKey) return;
   const { text, pieces } = app.composer.peek();
   if (e.key === "ArrowUp" && !e.shiftKey && !e.ctrlKey && !e.metaKey && !text.peek() && !pieces.peek().length && app.editLast()) e.preventDefault();
   if (e.key !== "Enter") return;

@@ -2,6 +2,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import type { Entry } from "../../model/list.ts";
 import { useApp } from "../context.ts";
+import { composing } from "../parts/keys.ts";
 
 /** RenameField edits the title of a session in its place. Enter or leaving keeps the title, Escape does not. */
 export function RenameField({ entry, done }: { readonly entry: Entry; readonly done: () => void }) {
@@ -28,7 +29,7 @@ export function RenameField({ entry, done }: { readonly entry: Entry; readonly d
       defaultValue={entry.title}
       onBlur={() => end(true)}
       onKeyDown={(e) => {
-        if (e.isComposing) return;
+        if (composing(e)) return;
         if (e.key === "Enter" || e.key === "Escape") {
           e.preventDefault();
           e.stopPropagation();

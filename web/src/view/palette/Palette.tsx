@@ -9,7 +9,7 @@ import { useApp, usePage } from "../context.ts";
 import { Button } from "../parts/Button.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { showKeys } from "../parts/keys.ts";
+import { composing, showKeys } from "../parts/keys.ts";
 import { Hit } from "./Hit.tsx";
 
 interface Option {
@@ -45,7 +45,7 @@ export default function Palette() {
   };
   const key = (e: KeyboardEvent): void => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8 }[e.key];
-    if (e.isComposing || (!step && e.key !== "Enter" && e.key !== "Escape")) return;
+    if (composing(e) || (!step && e.key !== "Enter" && e.key !== "Escape")) return;
     e.preventDefault();
     if (e.key === "Escape") return close(); // browsers would only empty the field
     if (!current) return;

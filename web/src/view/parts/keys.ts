@@ -1,3 +1,6 @@
+/** composing reports whether a key belongs to an input method. Safari sends the one that ends a composition after its end, with this code. */
+export const composing = (e: KeyboardEvent): boolean => e.isComposing || e.keyCode === 229;
+
 export const mac = /Mac|iPhone|iPad/.test(globalThis.navigator?.platform ?? "");
 
 const symbols: Readonly<Record<string, string>> = { ArrowDown: "↓", ArrowUp: "↑", Escape: "Esc", Backspace: "⌫", Mod: mac ? "⌘" : "Ctrl", Alt: mac ? "⌥" : "Alt", Shift: mac ? "⇧" : "Shift" };

@@ -9,6 +9,7 @@ import { useApp } from "../context.ts";
 import { Button } from "../parts/Button.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import { Icon } from "../parts/Icon.tsx";
+import { composing } from "../parts/keys.ts";
 import { Spinner } from "../parts/Spinner.tsx";
 import { choosing } from "./layers.tsx";
 
@@ -71,7 +72,7 @@ function List({ models, query, setQuery, value, choose }: ListProps) {
   const found = models.filter((model) => words.every((word) => `${model.label} ${shownValue(model.value)}`.toLowerCase().includes(word)));
   const keys = (e: KeyboardEvent & { readonly currentTarget: HTMLElement }): void => {
     const by = { ArrowDown: 1, ArrowUp: -1 }[e.key];
-    if (!by) return;
+    if (!by || composing(e)) return;
     const stops = [...e.currentTarget.querySelectorAll<HTMLElement>("input, .menu-item")];
     stops[stops.indexOf(document.activeElement as HTMLElement) + by]?.focus();
     e.preventDefault();
@@ -89,7 +90,7 @@ function List({ models, query, setQuery, value, choose }: ListProps) {
         value={query}
         onInput={(e) => setQuery(e.currentTarget.value)}
         onKeyDown={(e) => {
-          if (e.key === "Enter" && found.length && query && !app.readOnly.value) choose(found[0]!.value);
+          if (e.key === "Enter" && !composing(e) && found.length && query && !app.readOnly.value) choose(found[0]!.value);
         }}
       />
       <ul class="plain model-list">

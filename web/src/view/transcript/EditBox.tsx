@@ -3,6 +3,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { useApp } from "../context.ts";
 import { Button } from "../parts/Button.tsx";
+import { composing } from "../parts/keys.ts";
 
 interface Props {
   readonly text: string;
@@ -59,7 +60,7 @@ export function EditBox({ text, save, ask, close, children }: Props) {
   useLayoutEffect(() => ref.current?.form?.scrollIntoView({ block: "nearest" }), []);
   const empty = !now.trim();
   const keys = (e: KeyboardEvent): void => {
-    if (e.isComposing) return;
+    if (composing(e)) return;
     if (e.key === "Escape") {
       e.preventDefault();
       e.stopPropagation();
