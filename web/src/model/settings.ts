@@ -79,7 +79,8 @@ export class Settings {
     const sending = !this.loaded.value && this.app.pending.value.some(({ status, files }) => status === "sending" && !files?.length);
     return sending ? "" : this.basis.value;
   });
-  private of = "";
+  /** The session whose elements these are. */
+  of = "";
   private loads = 0;
   private tail: Promise<unknown> = Promise.resolve();
 
@@ -140,16 +141,18 @@ export class Settings {
     }
   }
 
-  /** set saves a setting; null removes its override. It returns whether the server took it. Changes are saved one after the other. */
-  set(key: string, value: unknown): Promise<boolean> {
-    const id = this.of;
+  /**
+   * set saves a setting of a session; null removes its override. It returns whether the server took it. Changes are saved
+   * one after the other. If the session is no longer open, a notice with the label says what failed.
+   */
+  set(key: string, value: unknown, id = this.of, label = key): Promise<boolean> {
     if (!id || this.app.readOnly.peek()) return Promise.resolve(false);
-    const done = this.tail.then(() => this.put(id, key, value));
+    const done = this.tail.then(() => this.put(id, key, value, label));
     this.tail = done;
     return done;
   }
 
-  private async put(id: string, key: string, value: unknown): Promise<boolean> {
+  private async put(id: string, key: string, value: unknown, label: string): Promise<boolean> {
     const mark = (on: boolean): void => void (this.saving.value = new Set([...this.saving.peek()].filter((k) => k !== key).concat(on ? key : [])));
     mark(true);
     try {
@@ -164,6 +167,7 @@ export class Settings {
       const problem = asProblem(thrown);
       const text = "errors" in problem && problem.errors.length ? problem.errors.map((e) => e.message).join(" ") : explain(problem);
       if (id === this.of) this.refused.value = { ...this.refused.peek(), [key]: text };
+      else this.app.notices.add({ kind: "error", text: `${label}: ${text}` });
       return false;
     } finally {
       mark(false);
@@ -285,7 +289,8 @@ export class Settings {
     const picker = this.picker.peek();
     if (!picker || this.app.readOnly.peek()) return;
     if (sessionOf(this.app.route.peek())) {
-      if (!(await this.set(picker.key, value))) this.app.notices.add({ kind: "error", text: this.refused.peek()[picker.key] ?? t("problem.connection") });
+      const text = !(await this.set(picker.key, value)) && this.refused.peek()[picker.key];
+      if (text) this.app.notices.add({ kind: "error", text });
       return;
     }
     const composer = this.app.composer.peek();

@@ -1,6 +1,7 @@
 // Tools and forms of plugins, and messages that go into a reply that uses tools.
 import assert from "node:assert/strict";
 import { sawing, withWorkshop } from "./plugin/options.ts";
+import { until } from "./program.ts";
 import { suite } from "./suite.ts";
 
 const everywhere = { looks: true } as const;
@@ -70,6 +71,37 @@ suite("tools", (check) => {
     await page.gone("stop");
     assert.deepEqual((await server.messages(session)).map((one) => one.role), ["user", "assistant", "tool", "user", "assistant"]);
   }, everywhere);
+
+  check("what is typed into a setting is saved in its own chat, also when another one is opened meanwhile", async ({ server, open }) => {
+    const other = await server.session({ messages: [{ role: "user", content: "Other" }] });
+    const own = await server.session({ messages: [{ role: "user", content: "Own" }] });
+    const length = async (id: string): Promise<unknown> => (await server.call<{ values: Record<string, { value: unknown }> }>("GET", `/sessions/${id}/config`)).values["workshop_length"]?.value;
+    const page = await open(`/s/${other}`);
+    await page.shows("Other", "message");
+    await page.driver.click(`[data-session="${own}"] .row-link`);
+    await page.shows("Own", "message");
+    await page.click("chat-settings");
+    const field = '[data-key="workshop_length"] input';
+    const type = async (text: string): Promise<void> => {
+      await page.driver.waitForSelector(field);
+      await page.driver.focus(field);
+      await page.press("Control", "a");
+      await page.driver.keyboard.type(text);
+    };
+    await type("44");
+    await page.driver.goBack();
+    await page.shows("Other", "message");
+    await until("it is saved", async () => (await length(own)) === 44);
+    await type("no number"); // which is nothing to save
+    await page.driver.goForward();
+    await page.shows("Own", "message");
+    await page.until("the setting of this chat", (where) => document.querySelector<HTMLInputElement>(where)?.value === "44", field);
+    await type("55");
+    await page.press("Escape"); // closes the panel
+    await page.gone("chat-settings-panel");
+    await until("it is saved", async () => (await length(own)) === 55);
+    assert.equal(await length(other), 120);
+  });
 
   check("the form of a plugin asks for what is required, and its action runs", async ({ server, open }) => {
     const page = await open(`/s/${await server.session({ messages: [{ role: "user", content: "Planks" }] })}`);

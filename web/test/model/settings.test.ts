@@ -6,6 +6,7 @@ import { actionBody, actionsOf, attachmentKindsOf, elementsOf, faultsOf, inputsO
 import { App } from "../../src/model/app.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
+import { page, state, tick } from "./page.ts";
 
 const action = { ui_type: "message_action", id: "a", action_id: "go", plugin: "p", action_owner: "feature", fixed_params: { fixed: true }, param_map: { word: "$dialog.the_word", at: "$message.index", of: "$session.session_id" }, dialog: { inputs: [{ name: "the_word", type: "text", required: true }, { name: "own" }, null, { label: "no name" }] } };
 
@@ -69,4 +70,35 @@ test("the choice before the first message goes into the session that is created"
   assert.deepEqual(app.composer.value.newSession(), { metadata: { overrides: { model: "other" } } });
   await app.settings.chooseAgent("a");
   assert.deepEqual(app.composer.value.newSession(), { agent_id: "a" });
+});
+
+test("a setting is saved in its own chat after another one is opened, and a failure is said", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "two" });
+  wire.sessionsOf.get("two")!.set({ status: "ready", state: state("two"), error: undefined });
+  await tick();
+  const puts = () => wire.calls.filter(({ method }) => method === "PUT").map(({ path, body }) => `${path} ${JSON.stringify(body)}`);
+  wire.answers["PUT /sessions/one/config/tone"] = {};
+  assert.equal(await app.settings.set("tone", "warm", "one"), true);
+  assert.deepEqual([puts(), app.settings.saved.value.n], [['/sessions/one/config/tone {"value":"warm"}'], 0]);
+  wire.answers["PUT /sessions/one/config/tone"] = new ProblemError({ code: "invalid", errors: [{ location: "body.value", message: "is too warm" }] }, { status: 422 });
+  assert.equal(await app.settings.set("tone", "hot", "one", "Tone"), false);
+  assert.deepEqual(app.notices.shown.value.map(({ kind, text }) => `${kind} ${text}`), ["error Tone: is too warm"]);
+  assert.deepEqual(app.settings.refused.value, {}, "the open chat has nothing to do with it");
+});
+
+test("a model that the open chat does not take is said once, and so is one of a chat that is left meanwhile", async () => {
+  const { app, wire } = await page();
+  const elements = elementsOf({ elements: [{ key: "model", label: "Model" }, { ui_type: "model_picker", key: "model" }] });
+  for (const leave of [false, true]) {
+    app.go({ at: "session", id: "one" });
+    app.settings.elements.value = elements;
+    wire.answers["PUT /sessions/one/config/model"] = () => {
+      if (leave) app.go({ at: "new" });
+      throw new ProblemError({ code: "invalid", errors: [{ location: "body.value", message: "is unknown" }] }, { status: 422 });
+    };
+    await app.settings.chooseModel("x");
+    assert.deepEqual(app.notices.shown.value.map(({ text }) => text), [leave ? "model: is unknown" : "is unknown"]);
+    app.notices.shown.value = [];
+  }
 });

@@ -65,7 +65,7 @@ function Content() {
       {groups.map(({ plugin, elements }) => (
         <section key={plugin} class="setting-group">
           <h3 dir="auto" title={plugin}>{pluginName(plugin)}</h3>
-          {elements.map((element, i) => <Setting key={`${element.key} ${i}`} element={element} />)}
+          {elements.map((element, i) => <Setting key={`${settings.of} ${element.key} ${i}`} element={element} />)}
         </section>
       ))}
       {!groups.length && <p class="panel-state">{t("setting.none")}</p>}
@@ -87,9 +87,13 @@ function Setting({ element }: { readonly element: ConfigElement }) {
   const { settings } = app;
   const { key } = element;
   const spec = specOf(element as never, key);
+  const [owner] = useState(settings.of);
   const { value, source } = settings.values.value[key] ?? { value: null, source: "none" as const };
   const [draft, setDraft] = useState<string | undefined>(undefined);
   const [fault, setFault] = useState("");
+  const typed = useRef<string | undefined>(undefined); // what is not saved yet
+  const leave = useRef(() => {});
+  useEffect(() => () => leave.current(), []);
   const secret = secretOf(value);
   if (secret !== null || (element as { secret?: unknown }).secret === true) {
     return (
@@ -101,19 +105,26 @@ function Setting({ element }: { readonly element: ConfigElement }) {
     );
   }
   const save = async (next: unknown): Promise<void> => {
+    typed.current = undefined;
     setFault("");
-    if (await settings.set(key, next)) setDraft((now) => (now === draft ? undefined : now)); // what was typed meanwhile stays
+    if (await settings.set(key, next, owner, spec.label)) setDraft((now) => (now === draft ? undefined : now)); // what was typed meanwhile stays
   };
-  const done = (text: string): void => {
-    const read = valueOf(spec, text);
+  const write = (text: string): void => {
+    typed.current = text;
+    setDraft(text);
+  };
+  const done = (): void => {
+    if (typed.current === undefined) return; // some browsers say so again when the field goes
+    const read = valueOf(spec, typed.current);
     if (read.fault) setFault(t(`setting.fault_${read.fault}`));
     else void save(read.value);
   };
+  leave.current = done;
   const saving = settings.saving.value.has(key);
   const about = `setting.source_${source}` as Key;
   return (
     <div class="setting" data-test="setting" data-source={source}>
-      <Control spec={spec} value={value} draft={draft} disabled={app.readOnly.value} error={fault || settings.refused.value[key]} write={setDraft} done={done} choose={(next) => void save(next)}>
+      <Control spec={spec} value={value} draft={draft} disabled={app.readOnly.value} error={fault || settings.refused.value[key]} write={write} done={done} choose={(next) => void save(next)}>
         <p class="setting-about">
           <span>{saving ? t("setting.saving") : t(about)}</span>
           {source === "override" && !app.readOnly.value && (
