@@ -51,6 +51,25 @@ suite("application", (check) => {
     await page.gone("banner");
   }, everywhere);
 
+  check("a press on the edge or the scrollbar of a dialog or a menu keeps it open, and one outside closes it", async ({ open }) => {
+    const page = await open();
+    for (const name of ["palette", "menu"]) {
+      if (name === "menu") await page.click("attach");
+      else await page.press("Control", "k");
+      const box = await page.at(name);
+      // Test browsers have no scrollbars that take room. A wider edge gets the same event as one.
+      const { x, y } = await box.evaluate((dialog) => {
+        dialog.style.setProperty("padding-right", "30px");
+        const { right, top, height } = dialog.getBoundingClientRect();
+        return { x: Math.round(right - 10), y: Math.round(top + height / 2) };
+      });
+      await page.driver.mouse.click(x, y);
+      assert.equal(await page.count(name), 1, name);
+      await page.driver.mouse.click(x + 40, y);
+      await page.gone(name);
+    }
+  });
+
   check("a reply that ends while the page is hidden is notified, if the user wants it", async ({ server, open }) => {
     const session = await server.session({ title: "Behind", script: { text: "Ready now.", delay_ms: 300 } });
     const page = await open(`/s/${session}`, { before: notification });

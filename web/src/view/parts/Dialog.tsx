@@ -3,6 +3,13 @@ import { useEffect, useId, useRef } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { IconButton } from "./Button.tsx";
 
+/** outside reports whether an event is on what is behind a dialog. Its target is the dialog also on the dialog's edge and scrollbar. */
+export function outside({ target, clientX: x, clientY: y }: MouseEvent, dialog: Element | null): boolean {
+  if (!dialog || target !== dialog) return false;
+  const { left, right, top, bottom } = dialog.getBoundingClientRect();
+  return x < left || x > right || y < top || y > bottom;
+}
+
 interface DialogProps {
   readonly title: string;
   readonly class?: string;
@@ -11,7 +18,7 @@ interface DialogProps {
   readonly children: ComponentChildren;
 }
 
-/** Dialog is a modal dialog. Escape, the button and a click beside it close it; the focus goes back to where it was. */
+/** Dialog is a modal dialog. Escape, the button and a press outside of it close it; the focus goes back to where it was. */
 export function Dialog({ title, class: more, test, onClose, children }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -35,7 +42,7 @@ export function Dialog({ title, class: more, test, onClose, children }: DialogPr
       }}
       onClose={onClose}
       onPointerDown={(e) => {
-        if (e.target === ref.current) onClose();
+        if (outside(e, ref.current)) onClose();
       }}
     >
       <div class="dialog-body">

@@ -2,6 +2,7 @@
 // dialogs and inside of scrolling lists.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { outside } from "./Dialog.tsx";
 import { Icon } from "./Icon.tsx";
 import type { IconName } from "./icons.ts";
 
@@ -73,7 +74,7 @@ function MenuBox({ anchor, name, items }: Open) {
         e.preventDefault();
         close();
       }}
-      onPointerDown={(e) => e.target === ref.current && close()}
+      onPointerDown={(e) => outside(e, ref.current) && close()}
       onKeyDown={(e) => ref.current && moveBy(e, ref.current, close)}
     >
       <div role="menu" aria-label={name}>
