@@ -5,7 +5,7 @@ import { Store, type Readable } from "./store.ts"
 import { backoff, newId, sleep } from "./time.ts"
 import { type OutboxStorage, defaultStorage, memoryStorage } from "./outbox-storage.ts"
 import type { SessionState } from "./fold.ts"
-import type { FieldError, NewSession, Send, SendResult, Snapshot } from "./types.ts"
+import type { EventId, FieldError, NewSession, Send, SendResult, Snapshot } from "./types.ts"
 import type { Loquat } from "./loquat.ts"
 
 /** A send on its way. */
@@ -20,6 +20,8 @@ export interface OutboxEntry {
   readonly create?: Omit<NewSession, "session_id">
   /** Images that are uploaded first and attached. */
   readonly files?: readonly OutboxFile[]
+  /** The checkpoint that the session must have. */
+  readonly ifMatch?: EventId
   /**
    * - `queued`: not sent yet; with `error` after a failed attempt, and the next is at `retryAt`
    * - `sending`: an attempt is made
@@ -70,6 +72,8 @@ export interface OutboxOptions {
 export interface AddOptions {
   create?: Omit<NewSession, "session_id"> | undefined
   files?: readonly { image: Blob; name?: string }[] | undefined
+  /** The session's newest checkpoint. If another change comes first, the entry fails with `precondition_failed`, and again at each `retry`. */
+  ifMatch?: EventId | undefined
 }
 
 /**
@@ -132,7 +136,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
   }
 
   /** Adds a send. It resolves when the send is stored; the attempts follow. */
-  async add(sessionId: string, send: Omit<Send, "request_id">, { create, files }: AddOptions = {}): Promise<OutboxEntry> {
+  async add(sessionId: string, send: Omit<Send, "request_id">, { create, files, ifMatch }: AddOptions = {}): Promise<OutboxEntry> {
     const id = newId()
     await this.ready
     const earlier = this.get().filter((e) => e.sessionId === sessionId && e.status !== "sent")
@@ -140,14 +144,14 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     create ??= earlier.find((e) => e.withdrawn && e.create)?.create // its session may not exist
     const entry: OutboxEntry = {
       id, sessionId, order: id > last ? id : last + id, // the clock may have been set back
-      send, status: "queued", ...(create ? { create } : {}), ...(files ? { files } : {}),
+      send, status: "queued", ...(create ? { create } : {}), ...(files ? { files } : {}), ...(ifMatch ? { ifMatch } : {}),
     }
     const waits = this.#pumps.has(sessionId) || earlier.length > 0
     return waits ? this.#insert(entry) : this.#insertFirst({ ...entry, status: "sending", attempted: true })
   }
 
   /** Adds a new session with its first send. Both survive a reload as one. */
-  addSession(create: Omit<NewSession, "session_id">, send: Omit<Send, "request_id">, options: Omit<AddOptions, "create"> = {}): Promise<OutboxEntry> {
+  addSession(create: Omit<NewSession, "session_id">, send: Omit<Send, "request_id">, options: Omit<AddOptions, "create" | "ifMatch"> = {}): Promise<OutboxEntry> {
     return this.add(newId(), send, { ...options, create })
   }
 
@@ -414,7 +418,7 @@ export class Outbox implements Readable<readonly OutboxEntry[]> {
     if (this.#cleared.has(id)) return
     const uploaded = (now.files ?? []).map((f) => ({ type: "image" as const, asset_id: f.assetId! }))
     const attachments = [...(now.send.attachments ?? []), ...uploaded]
-    await arrived(await this.#client.send(sessionId, { ...now.send, ...(attachments.length > 0 ? { attachments } : {}), request_id: id }, options))
+    await arrived(await this.#client.send(sessionId, { ...now.send, ...(attachments.length > 0 ? { attachments } : {}), request_id: id }, { ...options, ifMatch: now.ifMatch }))
   }
 
   // #create creates the session of an entry, and sends in the same call unless images have to be uploaded in between.

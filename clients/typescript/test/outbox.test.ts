@@ -17,6 +17,8 @@ class FakeServer {
   fails = 0
   /** What answers wait for. */
   held: Promise<void> | undefined
+  /** What If-Match of a send that is new has to name. */
+  checkpoint = ""
   /** Whether a session has to be created before a send. */
   strict = false
 
@@ -43,7 +45,11 @@ class FakeServer {
     } else if (act === "send") {
       if (!this.sessions.includes(id!) && this.strict) return problem(404, "not_found")
       if (this.refuses.includes(body.content)) return problem(422, "invalid")
-      if (!this.sends.some((s) => s.id === body.request_id)) this.sends.push({ session: id!, id: body.request_id, content: body.content })
+      if (!this.sends.some((s) => s.id === body.request_id)) {
+        const match = new Headers(init.headers).get("If-Match")
+        if (match && match !== `"${this.checkpoint}"`) return problem(412, "precondition_failed")
+        this.sends.push({ session: id!, id: body.request_id, content: body.content })
+      }
     }
     if (this.loses-- > 0) throw new TypeError("the answer was lost")
     if (this.fails) return new Response("", { status: this.fails })
@@ -391,6 +397,24 @@ test("a refusal after an attempt without an answer does not mean that the server
   server.fails = 0
   outbox.retryNow()
   await until("nothing is left", () => outbox.get().every((e) => e.status === "sent"))
+  outbox.close()
+})
+
+test("a send for one state of its session is refused in another, also after a reload, and repeats after a lost answer", async () => {
+  const server = new FakeServer(), storage = textMap()
+  const open = () => new Outbox(server.client(), { storage: textStorage("o", storage), locks: new Locks(), name: "match" })
+  server.checkpoint = "0000000000000004"
+  server.down = true
+  const before = open()
+  await before.add("s", { delete_from: 1, keep: true }, { ifMatch: "0000000000000004" })
+  await before.add("t", { delete_from: 1, keep: true }, { ifMatch: "0000000000000003" })
+  await until("they wait", () => before.get().every((e) => e.error))
+  before.close()
+  server.down = false
+  server.loses = 1
+  const outbox = open()
+  await until("one has arrived, and the other is refused", () => outbox.of("s").every((e) => e.status === "sent") && outbox.of("t")[0]?.status === "failed")
+  assert.deepEqual([server.sends.map((s) => s.session), outbox.of("t")[0]!.error?.code], [["s"], "precondition_failed"])
   outbox.close()
 })
 

@@ -387,7 +387,7 @@ export class App {
     this.asking = true;
     try {
       const at = from ? await this.conversation.settled(from) : await this.conversation.settle();
-      if (at || !from) await this.store(id, { ...send, ...(at && { delete_from: at.index }), stream_tools: true });
+      if (at || !from) await this.store(id, { ...send, ...(at && { delete_from: at.index }), stream_tools: true }, { ...(at && { ifMatch: at.ifMatch }) });
     } finally {
       this.asking = false;
     }

@@ -129,7 +129,7 @@ export class Conversation {
     this.editing.value = "";
     const attachments = metadata?.attachments;
     const at = await this.settled(id);
-    return at !== undefined && this.app.store(at.session, { content, ...(attachments?.length && { attachments }), delete_from: at.index, keep: true, stream_tools: true });
+    return at !== undefined && this.app.store(at.session, { content, ...(attachments?.length && { attachments }), delete_from: at.index, keep: true, stream_tools: true }, { ifMatch: at.ifMatch });
   }
 
   quote(text: string): void {
@@ -159,13 +159,15 @@ export class Conversation {
     await this.delete([...this.removals.keys()]);
   }
 
-  /** settled settles, and returns where a message is in its session then. If it is gone, it says so and returns undefined. */
-  async settled(id: string): Promise<{ readonly session: string; readonly index: number; readonly shown: () => Transcript | null } | undefined> {
+  /** settled settles, and returns where a message is in its session then, and at which checkpoint. If it is gone, it says so and returns undefined. */
+  async settled(id: string): Promise<{ readonly session: string; readonly index: number; readonly shown: () => Transcript | null; readonly ifMatch: string | undefined } | undefined> {
     const { session } = this;
     const shown = this.shown();
     await this.settle();
     const index = indexOf(this.left(shown), id);
-    if (index >= 0) return { session, index, shown };
+    const { checkpoint } = shown() ?? {};
+    const own = this.deletedAt.get(session) ?? "";
+    if (index >= 0) return { session, index, shown, ifMatch: checkpoint && own > checkpoint ? own : checkpoint };
     this.app.notices.add({ kind: "error", text: t("transcript.gone") });
     return undefined;
   }
@@ -208,12 +210,15 @@ export class Conversation {
         return indices.length === 0 || this.app.wire.sdk.messages.delete(session, indices, options);
       })));
       if (done) for (const id of ids) this.deleted.add(id);
+      if (done && done !== true) this.deletedAt.set(session, done.cursor_event_id);
       this.hide(due.flatMap((removal) => removal.ids), false);
     }));
   }
   private deleting: Promise<void> = Promise.resolve();
   /** The ids of messages that the server has deleted. The page may still show them until it hears of that. */
   private readonly deleted = new Set<string>();
+  /** The checkpoint of the last deletion in each session, of which the page may not have heard either. */
+  private readonly deletedAt = new Map<string, string>();
 
   private hide(ids: readonly string[], hidden: boolean): void {
     const next = new Set(this.removed.peek());

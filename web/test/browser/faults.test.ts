@@ -162,6 +162,24 @@ suite("faults", (check) => {
     }, left);
   });
 
+  check("a reply that is written again without a connection deletes nothing that came in between", async ({ server, open }) => {
+    const messages = [{ role: "user", content: "First" }, { role: "assistant", content: "Reply" }];
+    const session = await server.session({ model: "echo", messages });
+    const page = await open(`/s/${session}`, { tolerant: true });
+    await page.shows("Reply", "message");
+    server.network.cut();
+    await page.act(1, "menu-regenerate");
+    await page.at("outgoing");
+    for (const content of ["Second", "Third"]) await server.call("POST", `/sessions/${session}/messages`, { role: "user", content });
+    server.network.mend();
+    await page.at("outgoing", '[data-state="failed"]');
+    await page.shows("This changed in the meantime", "outgoing");
+    assert.deepEqual((await server.messages(session)).map((one) => one.content), ["First", "Reply", "Second", "Third"]);
+    assert.equal(await page.count("send-again"), 0, "another attempt would fail as well");
+    await page.click("withdraw");
+    await page.gone("outgoing");
+  });
+
   check("the list keeps the focus, and is not loaded again, when sessions change", async ({ server, open }) => {
     const ids = [];
     for (let i = 0; i < 5; i++) ids.push(await server.session({ title: `Row ${i}`, model: "echo" }));

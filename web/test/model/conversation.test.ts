@@ -89,6 +89,29 @@ test("an edit and a deletion go to the message that is meant, although another c
   assert.equal(app.notices.shown.value.filter(({ kind }) => kind === "error").length, 0);
 });
 
+test("a message is asked again and a reply written again only if the chat is still as it is shown", async () => {
+  const { app, wire } = await page();
+  wire.answers["GET /sessions/one/alternatives"] = { alternatives: [] };
+  const show = (checkpoint: string, shown: object[]) => wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages: shown, checkpoint }), error: undefined });
+  app.go({ at: "session", id: "one" });
+  show("5", messages);
+  await tick();
+  await app.conversation.askAgain(app.transcript.peek()!.messages[2]!, "again");
+  app.regenerate(app.transcript.peek()!.messages[3]);
+  await tick(5);
+  // A deletion of this page, of which it has not heard yet, is no change by others.
+  wire.answers["DELETE /sessions/one/messages"] = { indices: [0, 1], cursor_event_id: "6" };
+  app.conversation.remove(app.transcript.peek()!.messages.slice(0, 2));
+  app.regenerate(app.transcript.peek()!.messages[3]);
+  await tick(5);
+  show("7", messages.slice(2));
+  app.regenerate(app.transcript.peek()!.messages[1]);
+  await tick(5);
+  app.resend();
+  await tick(5);
+  assert.deepEqual(wire.added.map(({ send, ifMatch }) => [(send as { delete_from?: number }).delete_from, ifMatch]), [[2, "5"], [3, "5"], [1, "6"], [1, "7"], [undefined, undefined]]);
+});
+
 test("messages that wait to be deleted are deleted when the user leaves the chat", async () => {
   const { app, changes } = await chat();
   app.go({ at: "new" });

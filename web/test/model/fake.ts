@@ -27,7 +27,7 @@ export interface Call {
 export class FakeWire {
   readonly connection = new Value<ConnectionState>({ status: "live", transport: "stream", since: 0, retryAt: undefined, failures: 0, error: undefined });
   readonly calls: Call[] = [];
-  readonly added: { sessionId: string; send: unknown; create: unknown; files: unknown }[] = [];
+  readonly added: { sessionId: string; send: unknown; create: unknown; files: unknown; ifMatch: unknown }[] = [];
   /** Whether the outbox may send. */
   begun = false;
   /** What adding to the outbox fails with. */
@@ -51,9 +51,9 @@ export class FakeWire {
     subscribe: this.entries.subscribe,
     created: () => undefined,
     of: (sessionId: string) => this.entries.get().filter((entry) => entry.sessionId === sessionId),
-    add: async (sessionId: string, send: unknown, options: { create?: unknown; files?: unknown } = {}) => {
+    add: async (sessionId: string, send: unknown, options: { create?: unknown; files?: unknown; ifMatch?: unknown } = {}) => {
       if (this.full) throw this.full;
-      this.added.push({ sessionId, send, create: options.create, files: options.files });
+      this.added.push({ sessionId, send, create: options.create, files: options.files, ifMatch: options.ifMatch });
       return { id: "r", sessionId } as OutboxEntry;
     },
     withdraw: async () => true,

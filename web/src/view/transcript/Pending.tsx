@@ -80,7 +80,7 @@ function Outgoing({ entry }: { readonly entry: OutboxEntry }) {
       )}
       <div class="pending-state" role={entry.status === "failed" ? "alert" : undefined}>
         <span>{text}{entry.error && entry.error.code !== "connection" && `: ${explain(entry.error)}`}</span>
-        {stuck && <Button kind="quiet" data-test="send-again" onClick={again}>{t("retry")}</Button>}
+        {stuck && entry.error?.code !== "precondition_failed" && <Button kind="quiet" data-test="send-again" onClick={again}>{t("retry")}</Button>}
         {stuck && <Button kind="quiet" data-test="withdraw" onClick={() => void app.takeBack(entry)}>{t("transcript.withdraw")}</Button>}
       </div>
     </article>
