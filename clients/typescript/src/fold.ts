@@ -132,7 +132,7 @@ function modifyMessage(state: SessionState, e: EventOf<"message_modified">): Ses
 }
 
 function applyCheckpoint(state: SessionState, e: EventOf<"checkpoint">): SessionState {
-  const session = { ...state.session, updated_at: e.timestamp }
+  const session = { ...state.session, updated_at: e.updated_at ?? e.timestamp }
   // A checkpoint that records a change carries both. With the agent alone, the metadata has become empty.
   if (e.agent_id) session.agent_id = e.agent_id
   if (e.agent_id || e.metadata) session.metadata = e.metadata ?? {}

@@ -62,7 +62,7 @@ function apply(state: ListState, e: LogEvent): ListState {
       if (!known) return withUnknown(state, e)
       if (e.event_id <= known.cursor_event_id) return state
       return place(state, {
-        ...known, updated_at: e.timestamp, cursor_event_id: e.event_id,
+        ...known, updated_at: e.updated_at ?? e.timestamp, cursor_event_id: e.event_id,
         ...(e.agent_id ? { agent_id: e.agent_id } : {}),
         ...(e.agent_id || e.metadata ? { metadata: e.metadata ?? {} } : {}),
         ...(e.message_count === undefined ? {} : { message_count: e.message_count }),

@@ -95,6 +95,17 @@ test("the list: sessions that changed at the same time are in the order of their
   assert.deepEqual(list.sessions.map((s) => s.session_id), ["a", "b"])
 })
 
+test("an import keeps the time of the last change, in the list and in the session", () => {
+  const summary = { session_id: "a", agent_id: "a", created_at: now, updated_at: now, metadata: {}, message_count: 1, cursor_event_id: "0000000000000001" }
+  const old = "2020-05-05T00:00:00Z", timestamp = "2026-02-02T00:00:00Z", imported = event("checkpoint", { timestamp, updated_at: old })
+  const events = [event("session_created", { agent_id: "a", created_at: old }), imported]
+  const list = events.reduce(foldList, fromPage({ sessions: [summary] }, {}, "0"))
+  assert.deepEqual(list.sessions.map((s) => [s.session_id, s.updated_at]), [["a", now], ["s", old]])
+  const state = after([imported])
+  assert.equal(state.session.updated_at, old)
+  assert.equal(after([event("checkpoint", { timestamp })], state).session.updated_at, timestamp)
+})
+
 test("the list: a page that is older than the events of a session does not bring it back as it was", () => {
   const summary = (session_id: string, more = {}) => ({ session_id, agent_id: "a", created_at: now, updated_at: now, metadata: {}, message_count: 1, cursor_event_id: "0000000000000001", ...more })
   let list = fromPage({ sessions: [summary("a")] }, {}, "0"), seen = ""
