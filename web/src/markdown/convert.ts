@@ -1,10 +1,11 @@
 /** Conversion of the parser's tokens to nodes. */
 import { type Align, type BlockNode, type Inline, type InlineNode, type ListItem, codeRunLines } from "./nodes.ts";
+import { dataImages } from "./url.ts";
 import { type Definition, type Token, maxNesting, parseInline, unescapeText } from "./parser.ts";
 
-/** Inline content longer than this is shown as plain text. */
+/** Inline content longer than this is shown as plain text. Images whose bytes are in it do not count. */
 const maxInline = 32_000;
-/** Inline content with more characters that may open something is shown as plain text. */
+/** Inline content with more characters that may open something is shown as plain text. Longer content may have fewer: each may cost its length. */
 const maxDelimiters = 3_000;
 const maxInlineDepth = 40;
 const maxColumns = 100;
@@ -12,8 +13,8 @@ const maxColumns = 100;
 /** inlineOf parses one run of inline content. Its cost is bounded. */
 export function inlineOf(content: string, definitions: ReadonlyMap<string, Definition>): Inline {
   const plain: Inline = { content, nodes: [{ type: "text", value: content }], lookups: [] };
-  if (content.length > maxInline) return plain;
-  if (content.length > maxDelimiters && countDelimiters(content) > maxDelimiters) return plain;
+  if (content.length > maxInline && content.replace(dataImages, "").length > maxInline) return plain;
+  if (content.length > maxDelimiters && countDelimiters(content) * Math.max(content.length, maxInline) > maxDelimiters * maxInline) return plain;
   const { tokens, lookups } = parseInline(content, definitions);
   const nodes = inlineNodes(tokens);
   return nodes ? { content, nodes, lookups } : plain;

@@ -24,9 +24,14 @@ type ImageTarget =
   | { readonly kind: "remote"; readonly url: string; readonly place: string }
   | { readonly kind: "refused" };
 
+const dataImage = "data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}";
+const onlyDataImage = RegExp(`^${dataImage}$`);
+/** The targets of images whose bytes are in a text. */
+export const dataImages = RegExp(`(?<=\\]\\(<?)${dataImage}(?=[>)\\s])`, "g");
+
 /** imageTarget returns how an image is shown: at once if its bytes are in the text, on request if they are elsewhere. */
 export function imageTarget(src: string): ImageTarget {
-  if (src.length <= maxDataUrl && /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}$/.test(src)) {
+  if (src.length <= maxDataUrl && onlyDataImage.test(src)) {
     return { kind: "shown", url: src };
   }
   const url = parse(src);

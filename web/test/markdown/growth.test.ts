@@ -41,6 +41,14 @@ test("each example gives the same blocks at every split", () => {
   console.log(`${allExamples.length} texts, ${splits} splits`);
 });
 
+test("a large image in a text gives the same blocks at every split around it", () => {
+  const image = `data:image/png;base64,${"ABcd".repeat(20_000)}==`;
+  const text = `- See ![a](${image}) and ![b](<${image}> "c")\n\n![a](${image}) *end*\n\nlast`;
+  const edges = [...text.matchAll(/data:|,A|=|\)|>|"|\*|\n/g)].flatMap(({ index }) => [index, index + 1]);
+  checkGrowth(text, edges);
+  for (const cut of edges) checkGrowth(text, [cut]);
+});
+
 const between = fc.constantFrom("", "\n", "\n\n", " ", "  ", "    ", "> ", "- ");
 const examples = fc
   .array(fc.tuple(fc.constantFrom(...allExamples), between), { maxLength: 10 })

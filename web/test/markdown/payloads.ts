@@ -104,6 +104,11 @@ const large: readonly Payload[] = [
   { name: "a line of 1 MB", text: "word ".repeat(200_000) },
   { name: "code of 1 MB", text: "```js\n" + "const a = 1;\n".repeat(80_000) + "```\n" },
   { name: "a line of code of 1 MB", text: "```js\n" + "a".repeat(1_000_000) + "\n```\n" },
+  { name: "an image of 2 MB behind brackets", text: "![".repeat(1_400) + `![a](data:image/png;base64,${"ABcd".repeat(480_000)})` + "]".repeat(1_400) },
+  { name: "an image of 2 MB behind a few brackets", text: "![".repeat(22) + `![a](data:image/png;base64,${"ABcd".repeat(480_000)})` + "]" },
+  { name: "an image of 2 MB that has no end", text: `![a](data:image/png;base64,${"ABcd".repeat(480_000)}` },
+  { name: "beginnings of images", text: "[![a](data:image/png;base64,ABcd".repeat(40_000) },
+  { name: "images of 3 MB", text: `![a](data:image/png;base64,${"ABcd".repeat(750)})`.repeat(1_000) },
   { name: "1 MB of paragraphs", text: "some *words* and `code` here\n\n".repeat(34_000) },
 ];
 

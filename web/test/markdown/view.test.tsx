@@ -154,6 +154,17 @@ test("images in the text and of the session are shown", () => {
   assert.equal(show("![x](asset:1)", { asset }).querySelector("img")?.getAttribute("src"), "/assets/1");
 });
 
+test("a large image in a text is shown, and long text with it is still plain", () => {
+  const src = `data:image/png;base64,${"ABcd+/09".repeat(200_000)}==`;
+  for (const text of [`![x](${src})`, `See ![x](<${src}> "a title") here`, `[![x](${src})](https://example.com)`]) {
+    const into = show(text);
+    assert.equal(into.querySelector("img")?.getAttribute("src"), src);
+    assert.ok(into.textContent!.length < 100, "no base64 is shown");
+  }
+  const plain = show(`![x](${src}) ` + "word ".repeat(7_000));
+  assert.equal(plain.querySelector("img"), null);
+});
+
 test("code shows its language, can be copied, wrapped, and gets colours when it is finished", async () => {
   const copied: string[] = [];
   Object.defineProperty(navigator, "clipboard", { value: { writeText: async (text: string) => void copied.push(text) }, configurable: true });
