@@ -85,7 +85,7 @@ export class Library {
   }
 
   private async delete(id: string): Promise<void> {
-    if (!this.deletions().some((d) => d.id === id)) return; // another tab took it back
+    if (!this.deletions().some((d) => d.id === id)) return this.hide(id, false); // another tab took it back
     const problem = await this.app.wire.call("DELETE", sessionPath(id)).then(() => null, (thrown: { code?: string }) => thrown);
     this.keep(this.deletions().filter((d) => d.id !== id));
     if (!problem || problem.code === "not_found") return;

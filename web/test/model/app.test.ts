@@ -206,6 +206,18 @@ test("a deletion can be undone, and a reload does not forget it", async () => {
   assert.equal(wire.calls.some((c) => c.method === "DELETE"), false);
 });
 
+test("a deletion that is undone in one tab is undone in the other", (t) => {
+  const stored = new Map<string, unknown>();
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const [one, other] = [new App(new FakeWire().wire, memory(stored)), new App(new FakeWire().wire, memory(stored))];
+  one.library.remove("kept");
+  other.start();
+  assert.ok(other.list.hidden.value.has("kept"));
+  one.notices.shown.value.at(-1)!.action!.run();
+  t.mock.timers.tick(undoMs);
+  assert.deepEqual([one, other].map((app) => app.list.hidden.value.has("kept")), [false, false]);
+});
+
 test("a deletion that waits is made soon, also if the clock was set back meanwhile", async () => {
   const stored = new Map<string, unknown>([["deletions", [{ id: "late", title: "Late", at: Date.now() + 86_400_000 }]]]);
   mock.timers.enable({ apis: ["setTimeout"] });
