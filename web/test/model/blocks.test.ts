@@ -26,6 +26,21 @@ test("spoken leaves out the marks", () => {
   assert.equal(spoken("## Head\n\n**Bold** and `code`, [a link](https://example.com)\n\n- one\n- two\n\n```js\nlet a;\n```"), "Head\nBold and code, a link\none\ntwo\nlet a;");
 });
 
+test("spoken leaves out rules and the addresses of links and images", () => {
+  for (const [text, said] of [
+    ["a\n---\nb", "a\nb"], ["a\n \t|:-|-:| \nb", "a\nb"], ["a\n--\nb", "a\n--\nb"],
+    ["![a *cat*](https://x.example/c.png) sat", "a *cat* sat"], ["[Tree](https://x.example/Tree_(plant)), [b](c)", "Tree, b"], ["[one\nword](x \"t\")", "one\nword"], ["a[0](b", "a[0](b"],
+  ] as const) assert.equal(spoken(text), said);
+});
+
+test("spoken takes no longer for hostile texts than their length is worth", () => {
+  const texts = [" ".repeat(20_000) + "x", "[".repeat(100_000), "[a](".repeat(25_000), "[a](b(c)".repeat(15_000), "![".repeat(50_000) + "](", "|".repeat(100_000) + "x", "[" + "a".repeat(100_000) + "]", "`".repeat(100_000), "1".repeat(100_000)];
+  const began = process.cpuUsage();
+  for (const text of texts) spoken(text);
+  const { user } = process.cpuUsage(began);
+  assert.ok(user < 2_000_000, `${user / 1000} ms of the processor`);
+});
+
 test("quoted marks each line", () => {
   assert.equal(quoted("a\n\nb\n"), "> a\n>\n> b\n\n");
 });
