@@ -4,7 +4,8 @@ import { ConnectionError, ProblemError } from "./problem.ts"
 import { backoff, parseRetryAfter, randomId, sleep } from "./time.ts"
 import type { EventId } from "./types.ts"
 
-export type Fetch = (input: string, init: RequestInit) => Promise<Response>
+/** Makes a call. `flows` may be called when bytes were sent, which shows that the call is not stuck. */
+export type Fetch = (input: string, init: RequestInit, flows?: () => void) => Promise<Response>
 
 export interface HttpOptions {
   /** The address of the server, such as `http://127.0.0.1:8787`. In a browser: the page's own origin. */
@@ -155,7 +156,7 @@ export class Http {
     try {
       answer = await (call.fetch ?? this.fetch)(this.url(call.path, call.query), {
         method: call.method, headers, signal: timer.signal, credentials: this.credentials, ...(body === undefined ? {} : { body: body as BodyInit }),
-      })
+      }, () => timer.restart())
     } catch (error) {
       throw failed(call, error, timer)
     }

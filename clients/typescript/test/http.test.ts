@@ -106,6 +106,43 @@ test("a session says which checkpoint it has, also when a proxy has compressed t
   assert.equal("checkpoint" in (await serverOf(new Response("{}")).client.sessions.get("s")), false)
 })
 
+test("an upload may take long while its bytes flow, and ends when they do not", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] })
+  class SlowXHR {
+    static newest: SlowXHR
+    upload: { onprogress?: (e: object) => void } = {}
+    status = 200; responseText = '{"imported":1}'; withCredentials = false
+    onload = () => {}; onerror = () => {}; onabort = () => {}; onloadend = () => {}
+    constructor() { SlowXHR.newest = this }
+    open() {}
+    setRequestHeader() {}
+    getAllResponseHeaders() { return "" }
+    abort() { this.onabort(); this.onloadend() }
+    send() {}
+  }
+  Object.assign(globalThis, { XMLHttpRequest: SlowXHR })
+  t.after(() => { delete (globalThis as { XMLHttpRequest?: unknown }).XMLHttpRequest })
+  const client = new Loquat({ baseURL: "http://server.example" }), turn = () => new Promise((resolve) => setImmediate(resolve))
+  const send = async () => {
+    const before = SlowXHR.newest, report = client.sessions.import("{}", {}, { onProgress: () => {} })
+    while (SlowXHR.newest === before) await turn()
+    return [report, SlowXHR.newest] as const
+  }
+  const [report, flows] = await send()
+  for (let loaded = 1; loaded <= 5; loaded++) {
+    t.mock.timers.tick(500_000)
+    flows.upload.onprogress?.({ loaded, total: 5, lengthComputable: true })
+  }
+  t.mock.timers.tick(500_000)
+  flows.onload()
+  flows.onloadend()
+  assert.deepEqual(await report, { imported: 1 })
+  const [stuck, stalls] = await send(), failed = assert.rejects(stuck, (e: ConnectionError) => /in time/.test(e.message))
+  stalls.upload.onprogress?.({ loaded: 1, total: 5, lengthComputable: true })
+  t.mock.timers.tick(600_000)
+  await failed
+})
+
 test("an upload with progress is made and fails as other calls are and do", async (t) => {
   const sent: string[] = []
   let answer: { status: number; text: string } | undefined
