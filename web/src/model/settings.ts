@@ -205,14 +205,15 @@ export class Settings {
   /** begin runs an action, or asks first for what it needs. */
   begin(element: ActionElement, message: MessageAt | null): void {
     if (element.dialog) this.asked.value = { element, message };
-    else void this.run({ element, message }, {}).then((problem) => problem && this.app.notices.add({ kind: "error", text: `${actionLabel(element)}: ${explain(problem)}` }));
+    else void this.run({ element, message }, {});
   }
 
   /** isRunning reports whether an action runs. */
   isRunning = (element: ActionElement): boolean => this.running.value.has(keyOf(element));
 
-  /** run runs an action. It returns the problem of one that failed. An action that still runs is not started again. */
-  async run({ element, message }: Asked, inputs: Json): Promise<Problem | null> {
+  /** run runs an action. It returns the problem of one that failed, for its dialog; without an open one, a notice says it. An action that still runs is not started again. */
+  async run(asked: Asked, inputs: Json): Promise<Problem | null> {
+    const { element, message } = asked;
     const id = this.of;
     const key = keyOf(element);
     if (!id || this.running.peek().has(key)) return null;
@@ -228,7 +229,10 @@ export class Settings {
       if (id === this.of) void this.load(); // an action of an application plugin may have changed what the plugin shows
       return null;
     } catch (thrown) {
-      return asProblem(thrown);
+      const problem = asProblem(thrown);
+      if (this.asked.peek() === asked) return problem;
+      this.app.notices.add({ kind: "error", text: `${label}: ${explain(problem)}` });
+      return null;
     } finally {
       this.running.value = new Map([...this.running.peek()].filter(([other]) => other !== key));
     }

@@ -102,3 +102,26 @@ test("a model that the open chat does not take is said once, and so is one of a 
     app.notices.shown.value = [];
   }
 });
+
+test("an action that fails is said in its dialog, or in a notice with its label if the dialog is not open", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "one" });
+  const [element] = actionsOf(elementsOf({ elements: [{ ...action, label: "Order planks" }] }), "message_action", { message: {} }) as [ActionElement];
+  const said = (): string[] => app.notices.shown.value.map(({ kind, text }) => `${kind} ${text}`);
+  let meanwhile = (): void => {};
+  wire.answers["POST /sessions/one/actions/go"] = () => {
+    meanwhile();
+    return new ProblemError({ code: "unavailable" }, { status: 503 });
+  };
+  app.settings.begin(element, null);
+  const problem = await app.settings.run(app.settings.asked.peek()!, {});
+  assert.deepEqual([problem?.code, said()], ["unavailable", []]);
+  meanwhile = () => void (app.settings.asked.value = null);
+  assert.equal(await app.settings.run(app.settings.asked.peek()!, {}), null);
+  assert.equal(said().length, 1);
+  assert.match(said()[0]!, /^error Order planks: The server is busy/);
+  const { dialog: _, ...plain } = element;
+  app.settings.begin(plain as ActionElement, null);
+  await tick(5);
+  assert.equal(said().length, 2, "so is one without a dialog");
+});
