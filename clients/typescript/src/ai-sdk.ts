@@ -2,7 +2,7 @@
 
 import { isProblem } from "./problem.ts"
 import { newId, sleep } from "./time.ts"
-import { replyIdOf, toSend, toUIMessages, uiIdOf } from "./ui-messages.ts"
+import { joinSend, replyIdOf, toSend, toUIMessages, uiIdOf } from "./ui-messages.ts"
 import { TurnWriter } from "./ui-turn.ts"
 import type { SessionFollower, Update } from "./follow.ts"
 import type { SessionState } from "./fold.ts"
@@ -86,7 +86,7 @@ export class LoquatTransport implements ChatTransport<UIMessage> {
 
   async #send(sessionId: string, message: UIMessage, requestId: string, kind: "new" | "changed" | "again", body: Send = {}): Promise<void> {
     await this.#ending.get(sessionId)
-    const send = { ...this.#options.send, ...body, ...(await this.#change(sessionId, message, kind)), request_id: requestId }
+    const send = joinSend({ ...this.#options.send, ...body }, { ...(await this.#change(sessionId, message, kind)), request_id: requestId })
     try {
       await this.#loquat.send(sessionId, send)
     } catch (error) {

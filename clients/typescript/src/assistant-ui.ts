@@ -4,7 +4,7 @@ import { type AppendMessage, type AssistantRuntime, type ExternalStoreAdapter, t
 import { useEffect, useMemo, useState } from "react"
 import { type Shown, ThreadMessages, sendOf } from "./assistant-ui-messages.ts"
 import { type SessionState, isRunning, titleOf } from "./fold.ts"
-import { uiIdKey } from "./ui-messages.ts"
+import { joinSend, uiIdKey } from "./ui-messages.ts"
 import type { FollowedList, FollowedSession, SessionFollower } from "./follow.ts"
 import type { ListFilter } from "./list.ts"
 import type { EventLog } from "./log.ts"
@@ -119,7 +119,7 @@ class Thread {
   }
 
   async #send(send: Send): Promise<void> {
-    await this.#loquat.send(this.#sessionId, { ...this.#options.send, ...send })
+    await this.#loquat.send(this.#sessionId, joinSend(this.#options.send, send))
   }
 
   #find(id: string): number {

@@ -87,6 +87,13 @@ export function toSend(loquat: Loquat, sessionId: string, message: UIMessage): P
   return { content: texts.join("\n"), metadata: { ...own, [uiIdKey]: message.id }, ...(attachments.length > 0 ? { attachments } : {}) }
 }
 
+/** Joins the options of sends with the fields of one. A send that deletes messages, or has none of its own, takes no `on_busy`. */
+export function joinSend(options: Send | undefined, fields: Send): Send {
+  const { on_busy, ...send } = { ...options, ...fields }
+  const adds = send.delete_from === undefined && (send.content !== undefined || send.attachments?.length)
+  return adds && on_busy ? { ...send, on_busy } : send
+}
+
 function attachmentOf(loquat: Loquat, sessionId: string, part: FileUIPart): Attachment {
   if (!/^image(\/|$)/.test(part.mediaType)) throw new Error(`file ${part.filename ?? ""}: Loquat takes images, not ${part.mediaType}`)
   return imageOf(loquat, sessionId, part.url)

@@ -226,6 +226,22 @@ describe("the transport for the AI SDK", { skip: !hasServer && "there is no serv
     assert.ok((await loquat.alternatives.list(made.id)).alternatives.length >= 2)
   })
 
+  test("regenerate and edits work with an option for messages that find a running request", async () => {
+    const options: LoquatTransportOptions = { send: { on_busy: "queue" } }
+    const made = await chat({ id: newId(), attempts: [{ text: "one" }, { text: "two" }, { text: "three" }, { text: "four" }] }, options)
+    await made.sendMessage({ text: "a" })
+    await made.regenerate()
+    await check(made)
+    await made.sendMessage({ text: "A", messageId: made.messages[0]!.id }, { body: { on_busy: "interrupt" } })
+    await check(made)
+    assert.deepEqual(made.messages.map(textOf), ["A", "three"])
+    await loquat.messages.append(made.id, { role: "user", content: "unanswered" })
+    const reloaded = new TestChat(made.id, transport(loquat, options), await stored(made.id))
+    await reloaded.regenerate()
+    await check(reloaded)
+    assert.equal(textOf(reloaded.lastMessage), "four")
+  })
+
   test("a reply that the server begins again replaces the first attempt", async () => {
     const script = { id: newId(), text: words, rate: 100, fail_times: 1, drop_after: 40 }
     const { session_id } = await loquat.sessions.create({ metadata: { overrides: { stream_recovery_mode: "aggressive", request_options: { loquat_script: script } } } })

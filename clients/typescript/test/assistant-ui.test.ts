@@ -177,6 +177,24 @@ describe("the runtime for assistant-ui", { skip: !hasServer && "there is no serv
     assert.deepEqual(other.messages.map((m) => [m.id, textOf(m)]), page.messages.map((m) => [m.id, textOf(m)]))
   })
 
+  test("reload and edit work with an option for messages that find a running request", async () => {
+    const { id, page } = await open({ id: newId(), attempts: [{ text: "one" }, { text: "two" }, { text: "three" }, { text: "four" }] }, { send: { on_busy: "queue" } })
+    page.runtime.thread.append("first")
+    await page.ends(2)
+    page.runtime.thread.getMessageById(page.last!.id).reload()
+    await until("another reply comes", () => page.errors.length > 0 || (textOf(page.last) === "two" && !page.running))
+    const editing = page.runtime.thread.getMessageById(page.messages[0]!.id).composer
+    editing.beginEdit()
+    editing.setText("second")
+    editing.send()
+    await until("a third reply comes", () => page.errors.length > 0 || (textOf(page.last) === "three" && !page.running))
+    await loquat.messages.append(id, { role: "user", content: "unanswered" })
+    await until("the message is shown", () => textOf(page.last) === "unanswered")
+    page.runtime.thread.startRun({ parentId: page.last!.id })
+    await until("it is answered", () => page.errors.length > 0 || (textOf(page.last) === "four" && !page.running))
+    assert.deepEqual(page.errors, [])
+  })
+
   test("cancel keeps the text so far, and the next message is answered", async () => {
     const { id, page } = await open({ text: words, rate: 30 })
     page.runtime.thread.append("count")
