@@ -113,7 +113,7 @@ export class Http {
 
   /** Makes a call and returns its answer, whose body the caller reads. */
   async response(call: Call): Promise<Response> {
-    return this.#repeat(call, (call, timer) => this.#once(call, timer))
+    return this.#repeat(call, async (call, timer) => released(await this.#once(call, timer), timer))
   }
 
   /** The headers of a call that changes nothing. */
@@ -223,6 +223,17 @@ function failed(call: Call, error: unknown, timer: Timer): unknown {
   if (call.signal?.aborted) return call.signal.reason
   const why = timer.expired ? "the server did not answer in time" : "the server cannot be reached"
   return new ConnectionError(`${call.method} ${call.path}: ${why}`, { cause: error, mayBeDone: call.method !== "GET" })
+}
+
+// released returns an answer that lets go of the caller's signal when its body has been read or cancelled.
+function released(answer: Response, timer: Timer): Response {
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>(), end = () => timer.end()
+  if (!answer.body) {
+    end()
+    return answer
+  }
+  answer.body.pipeTo(writable).then(end, end)
+  return Object.defineProperty(new Response(readable, answer), "url", { value: answer.url })
 }
 
 async function readAll(answer: Response, timer: Timer): Promise<Uint8Array> {

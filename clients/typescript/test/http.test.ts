@@ -79,6 +79,42 @@ test("silence ends a call, before and in the answer; the caller can end it, too"
   }
 })
 
+test("a call with a signal that lives long leaves nothing on it, whatever becomes of its answer", async () => {
+  const stop = new AbortController(), { signal } = stop
+  let listeners = 0
+  const count = (name: "addEventListener" | "removeEventListener", by: number) => {
+    const real = signal[name].bind(signal) as (...all: unknown[]) => void
+    Object.assign(signal, { [name]: (...all: unknown[]) => { listeners += by; real(...all) } })
+  }
+  count("addEventListener", 1)
+  count("removeEventListener", -1)
+  const late = (init: RequestInit) => Promise.resolve(new Response(new ReadableStream({
+    start(c) {
+      c.enqueue(new TextEncoder().encode("be"))
+      init.signal!.addEventListener("abort", () => c.error(init.signal!.reason))
+    },
+  })))
+  const none = async (what: string) => {
+    for (let i = 0; i < 100 && listeners; i++) await new Promise((resolve) => setImmediate(resolve))
+    assert.equal(listeners, 0, what)
+  }
+  const whole = (...headers: [string, string][]) => serverOf(new Response("whole", { status: 206, headers })).client
+  const answer = await whole(["X-Of", "it"]).sessions.export("s", "json", { signal })
+  assert.deepEqual([answer.status, answer.headers.get("X-Of"), await answer.text()], [206, "it", "whole"])
+  await none("it was read")
+  await (await serverOf(late).client.assets.get("s", "a", { signal })).body!.cancel()
+  await none("it was cancelled")
+  await serverOf(new Response(null, { status: 204 })).client.sessions.export("s", "json", { signal })
+  await none("it has no body")
+  await serverOf(new Response("{}")).client.sessions.get("s", { signal })
+  await assert.rejects(serverOf(problem(404, "not_found")).client.sessions.export("s", "json", { signal }))
+  await none("it was JSON, or a problem")
+  const reader = (await serverOf(late).client.sessions.export("s", "json", { signal })).body!.getReader()
+  assert.equal(new TextDecoder().decode((await reader.read()).value), "be")
+  stop.abort(new Error("enough"))
+  await assert.rejects(reader.read(), /enough/, "the signal still ends an answer that is being read")
+})
+
 test("a token may be a function, and may change; addresses are checked", async () => {
   const { client, calls } = serverOf(ok)
   client.setToken(async () => "one")
