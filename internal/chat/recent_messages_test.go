@@ -44,6 +44,7 @@ func historyWithoutReading(t *testing.T) {
 		p := r.provider.next(req)
 		return func(yield func(loquat.Chunk, error) bool) { yield(loquat.Chunk{Reply: &p.reply}, p.err) }
 	}
+	synctest.Wait() // until what reads at the start has read
 	for _, c := range []struct {
 		name   string
 		change func()
