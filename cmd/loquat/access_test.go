@@ -113,16 +113,16 @@ func TestTokenForOtherData(t *testing.T) {
 	address := strings.TrimPrefix(p.URL, "http://")
 	const warning = "does not know this token"
 	if told := said(address); !strings.Contains(told, warning) || !strings.Contains(told, "--server "+p.URL) {
-		t.Errorf("no warning of other data: %s", told)
+		t.Errorf("the command does not say that the server has other data: %s", told)
 	}
 	if told := said(address, "--data", t.TempDir()); strings.Contains(told, warning) {
-		t.Errorf("a warning although --data chose the data: %s", told)
+		t.Errorf("the command warns, but --data chose the data: %s", told)
 	}
 	if told := said(address, "--server", p.URL); strings.Contains(told, warning) {
-		t.Errorf("a warning although --server chose the server: %s", told)
+		t.Errorf("the command warns, but --server chose the server: %s", told)
 	}
 	if told := said("127.0.0.1:1"); strings.Contains(told, warning) {
-		t.Errorf("a warning although no server answers: %s", told)
+		t.Errorf("the command warns, but no server answers: %s", told)
 	}
 }
 

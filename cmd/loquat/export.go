@@ -150,7 +150,7 @@ func (e *exporter) texts(ctx context.Context, ids []string, dir, suffix string) 
 	for _, id := range ids {
 		name := "loquat-" + id + suffix
 		if filepath.Base(name) != name { // the server chose it, and must not choose a directory
-			return fmt.Errorf("the server lists a session %q, which is no id of a session", loquat.Clip(id, loquat.Excerpt))
+			return fmt.Errorf("the server lists a session with the id %q, which is not a valid id; nothing was written for it", loquat.Clip(id, loquat.Excerpt))
 		}
 		err := toFile(filepath.Join(dir, name), nil, func(w io.Writer) error { return e.text(ctx, id, w) })
 		if err != nil {

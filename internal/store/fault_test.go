@@ -194,22 +194,13 @@ func (d *noReads) Read(ctx context.Context, fn func(store.SQL) error) error {
 // A database error becomes unavailable. An error of the read function is returned unchanged.
 func TestStoreThatCannotRead(t *testing.T) {
 	t.Parallel()
-	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	driver := &noReads{Driver: db}
-	s, err := store.Open(t.Context(), driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s, driver := openOn(t, func(db store.Driver) *noReads { return &noReads{Driver: db} })
 	own := errors.New("of the reader")
 	if err := s.View(t.Context(), func(*store.Reader) error { return own }); err != own {
 		t.Errorf("the error of the read function: %v", err)
 	}
 	driver.err = errors.New("too many open files")
-	err = s.View(t.Context(), func(*store.Reader) error { return nil })
+	err := s.View(t.Context(), func(*store.Reader) error { return nil })
 	if loquat.CodeOf(err) != loquat.CodeUnavailable || !errors.Is(err, driver.err) {
 		t.Errorf("a database that cannot be read: %v", err)
 	}

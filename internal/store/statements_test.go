@@ -51,19 +51,25 @@ func (q *countedSQL) Query(query string, args ...any) (*sql.Rows, error) {
 	return q.SQL.Query(query, args...)
 }
 
-func openCounted(t *testing.T) (*store.Store, *countingDriver) {
+// openOn opens a new store whose driver a test has wrapped.
+func openOn[D store.Driver](t *testing.T, wrap func(store.Driver) D) (*store.Store, D) {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver := &countingDriver{Driver: db}
+	driver := wrap(db)
 	s, err := store.Open(t.Context(), driver, store.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s, driver
+}
+
+func openCounted(t *testing.T) (*store.Store, *countingDriver) {
+	t.Helper()
+	return openOn(t, func(db store.Driver) *countingDriver { return &countingDriver{Driver: db} })
 }
 
 // However many messages a client deletes, in a row or scattered, it takes few statements.

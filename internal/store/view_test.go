@@ -2,13 +2,11 @@ package store_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
 	"loquat"
 	"loquat/internal/store"
-	"loquat/internal/store/sqlite"
 )
 
 // lateDriver delays the return of Write after its commit has become visible to readers.
@@ -28,16 +26,7 @@ func (d *lateDriver) Write(ctx context.Context, fn func(store.SQL) error) error 
 
 func TestViewIsNeverAheadOfTheLog(t *testing.T) {
 	t.Parallel()
-	db, err := sqlite.Open(t.Context(), t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := &lateDriver{Driver: db}
-	s, err := store.Open(t.Context(), late, store.Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s, late := openOn(t, func(db store.Driver) *lateDriver { return &lateDriver{Driver: db} })
 	late.visible, late.proceed = make(chan struct{}), make(chan struct{})
 
 	done := make(chan error, 1)
@@ -52,7 +41,7 @@ func TestViewIsNeverAheadOfTheLog(t *testing.T) {
 	}()
 	<-late.visible
 	var seen loquat.EventID
-	err = s.View(t.Context(), func(r *store.Reader) (err error) {
+	err := s.View(t.Context(), func(r *store.Reader) (err error) {
 		h, err := r.Head("s")
 		seen = h.Checkpoint
 		time.AfterFunc(50*time.Millisecond, func() { close(late.proceed) })

@@ -7,7 +7,7 @@ import (
 	"loquat/internal/backoff"
 )
 
-// GiveUpFast shortens how long a notification may wait if there is no room for others.
+// GiveUpFast shortens the time after which notifications are dropped while too many wait.
 func GiveUpFast(t *testing.T) {
 	before := overdue
 	overdue = time.Second

@@ -21,7 +21,7 @@ const (
 	titleLength = 100  // characters
 )
 
-// overdue is how long a notification may be pending if there is no room for others.
+// overdue is the time after which a notification may be dropped while too many wait.
 var overdue = 30 * time.Second
 
 // run sends notifications while this node leads.

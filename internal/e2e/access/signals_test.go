@@ -13,7 +13,7 @@ import (
 	"loquat/internal/e2e/binary"
 )
 
-// Commands that wait for input or for a server end when they are told to, and do not say that all is done.
+// SIGTERM and SIGINT end commands that wait for input or for a server. Their exit code says that they failed.
 func TestSignalsEndCommands(t *testing.T) {
 	o := startOutside(t)
 	path, err := binary.Path()

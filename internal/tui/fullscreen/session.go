@@ -211,8 +211,8 @@ func (s *session) refresh(tail bool) {
 	s.noteUsage()
 }
 
-// addPage keeps a page of older messages, unless it is from before a change. What the fold has changes there, and not
-// in the page, so it is cut off.
+// addPage keeps a page of older messages, unless a message was changed after the page was read. Messages that the fold
+// also has are left out, because only the fold follows their changes.
 func (s *session) addPage(number int, p loquat.MessagePage) {
 	delete(s.wanted, number)
 	if p.CursorEventID >= s.changed {
