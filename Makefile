@@ -19,7 +19,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 OBJECTS     = $$($(GO) tool -modfile=.ci/s3.mod -n versitygw)
 
-.PHONY: web run build test e2e browser pictures race conformance backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages cross fmt clean
+.PHONY: web run build test e2e browser pictures race conformance backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages fmt clean
 
 web: ## build the web client, if Node.js is there
 	@web/make.sh
@@ -114,7 +114,7 @@ mutants: ## change the code of PACKAGES in thousands of ways, and list the chang
 simulate: ## show what 10 million sessions in cells need; SIMULATEFLAGS='-help' lists the assumptions
 	@$(GO) run ./internal/cells $(SIMULATEFLAGS)
 
-lint:
+lint: ## format, vet and static checks, and the types of everything on Windows and macOS too
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags crashpoints ./internal/store ./cmd/loquat
@@ -124,15 +124,13 @@ lint:
 	$(STATICCHECK) -tags crashpoints ./internal/store
 	@web/make.sh --test
 	@if [ -d node_modules ]; then npm run check --workspaces --if-present; fi
+	$(GO) -C release run ./cross .. windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
 
 release: web ## build archives, packages and the image of all platforms into dist/
 	$(GO) -C release run . $(RELEASEFLAGS)
 
 packages: web ## build a release for this platform twice, and try the packages and the image; as root
 	$(GO) -C release test -count=1 -timeout 20m ./...
-
-cross: ## type-check everything, with tests, for Windows and macOS
-	$(GO) -C release run ./cross .. windows/amd64 windows/arm64 darwin/amd64 darwin/arm64
 
 vulnerabilities: ## report known vulnerabilities that the code can reach, and those of npm packages
 	.ci/vulnerabilities && code=0 || code=$$?; .ci/npm-vulnerabilities.mjs && exit $$code
