@@ -42,6 +42,9 @@ interface Follower {
 
 const maxPending = 50_000
 const maxBack = 20 // how many events a connection may read again
+const maxCreated = 8 // the sessions that were created during a connection, and of which it keeps the events,
+const maxKept = 200 // and how many events of each
+const maxUnneeded = 100 // the events that nothing follows, after which a connection that gets all is replaced
 const maxSessions = 100 // that one call of the API can name; for more, all events come
 const recheck = 20_000 // the age of the last bytes after which a page that comes back connects again
 const pollFor = 300_000 // how long to poll before the next try of a stream
@@ -69,6 +72,10 @@ export class Connection implements EventLog {
   #polling: boolean
   #pollingSince = 0
   #all = false // the server cannot select several sessions: every event comes
+  #expecting = false // the next connection gets the events of all sessions
+  /** The events of each session that was created during such a connection and that nothing has followed yet. */
+  #created: Map<string, LogEvent[]> | undefined
+  #unneeded = 0
   #heard = 0
   #changed: ReturnType<typeof setTimeout> | undefined
 
@@ -84,8 +91,15 @@ export class Connection implements EventLog {
   follow(topic: Topic, since: EventId, listener: Listener, resume = false): () => void {
     const follower: Follower = { topic, listener, position: since, resumed: resume, phase: "new", pending: [], fills: 0 }
     this.#followers.add(follower)
-    this.#topicsChanged()
+    if (this.#brings(follower)) queueMicrotask(() => this.#adopt(follower))
+    else this.#topicsChanged()
     return () => this.#drop(follower)
+  }
+
+  expectSession(): void {
+    if (this.#expecting || this.#created || this.#closing.signal.aborted) return
+    this.#expecting = true
+    if (this.#running) this.#topicsChanged()
   }
 
   report(error: LoquatError, retryAt?: number): void {
@@ -138,7 +152,7 @@ export class Connection implements EventLog {
       if (this.#closing.signal.aborted) return
       if (this.#running) {
         const missing = [...this.#followers].some((f) => f.phase === "new")
-        if (missing || this.#followers.size === 0) this.#attempt.abort(aborted.topics)
+        if (missing || this.#expecting || this.#followers.size === 0) this.#attempt.abort(aborted.topics)
       } else this.#start()
     }, 0)
   }
@@ -163,6 +177,7 @@ export class Connection implements EventLog {
           if (!(await this.#recover(error))) return
         } finally {
           this.#attempt.abort()
+          this.#created = undefined
         }
       }
       this.#position = undefined
@@ -221,7 +236,10 @@ export class Connection implements EventLog {
   async #connect(signal: AbortSignal): Promise<void> {
     const joining = [...this.#followers].filter((f) => f.phase === "new")
     await this.#choosePosition(joining, signal)
-    const query = this.#query()
+    const query = this.#expecting ? { session: "omit" } : this.#query()
+    this.#created = this.#expecting ? new Map<string, LogEvent[]>() : undefined
+    this.#expecting = false
+    this.#unneeded = 0
     const joined = () => {
       for (const f of joining) if (f.phase === "new") void this.#join(f)
     }
@@ -360,8 +378,9 @@ export class Connection implements EventLog {
   #deliver(event: LogEvent): void {
     if (this.#position !== undefined && event.event_id <= this.#position) return
     this.#position = event.event_id
-    for (const f of [...this.#followers]) {
-      if (!concerns(f.topic, event)) continue
+    const concerned = [...this.#followers].filter((f) => concerns(f.topic, event))
+    if (this.#created) this.#keep(this.#created, event, concerned.length > 0)
+    for (const f of concerned) {
       if (f.phase === "live") this.#give(f, event)
       else if (f.phase === "filling") {
         f.pending.push(event)
@@ -383,6 +402,34 @@ export class Connection implements EventLog {
     } catch (error) {
       queueMicrotask(() => { throw error })
     }
+  }
+
+  // #keep keeps an event of a session that was created during the connection. If the connection brings too much that
+  // nothing follows, another one takes over, which gets less.
+  #keep(created: Map<string, LogEvent[]>, event: LogEvent, concerned: boolean): void {
+    const session = event.session_id
+    if (event.type === "session_created") {
+      created.set(session, [])
+      if (created.size > maxCreated) created.delete(created.keys().next().value!)
+    }
+    const kept = created.get(session)
+    if (kept && kept.push(event) > maxKept) created.delete(session)
+    if (!kept && !concerned && ++this.#unneeded === maxUnneeded) this.#attempt.abort(aborted.topics)
+  }
+
+  // #brings reports whether the connection gets all events that a follower lacks: it has kept them, or they will come.
+  #brings({ topic, position, resumed }: Follower): boolean {
+    return this.#created !== undefined && "session" in topic && !resumed && (this.#created.has(topic.session) || position >= this.#position!)
+  }
+
+  // #adopt lets a follower take part in the connection, after what has been kept for it.
+  #adopt(f: Follower): void {
+    if (f.phase !== "new") return
+    if (!this.#brings(f)) return this.#topicsChanged()
+    const { session } = f.topic as { session: string }
+    f.phase = "live"
+    for (const event of this.#created!.get(session) ?? []) this.#give(f, event)
+    this.#created!.delete(session)
   }
 
   // #join gives a follower the events between its position and the start of the connection, then

@@ -22,6 +22,11 @@ export interface EventLog {
    */
   follow(topic: Topic, since: EventId, listener: Listener, resume?: boolean): () => void
   /**
+   * Says that a session is about to be created and followed. Then its events come without another connection, which
+   * takes as long as a call. Until it is followed, events of other sessions may come that nothing follows.
+   */
+  expectSession(): void
+  /**
    * Reports that a call of a follower failed. While nothing is followed, the state shows this:
    * `waiting` with the time of the next attempt, otherwise `stopped`.
    */

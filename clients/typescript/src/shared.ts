@@ -16,6 +16,7 @@ type ToHub =
   | { kind: "hello"; tab: string; server: HubOptions }
   | { kind: "follow"; tab: string; id: number; topic: Topic; since: EventId; resume: boolean }
   | { kind: "unfollow"; tab: string; id: number }
+  | { kind: "expect"; tab: string }
   | { kind: "retry"; tab: string }
   | { kind: "token"; tab: string; token: string | undefined }
   | { kind: "alive"; tab: string; seen: number }
@@ -80,6 +81,7 @@ export class Hub {
         tab.follows.get(message.id)?.()
         tab.follows.delete(message.id)
         break
+      case "expect": this.#log?.expectSession(); break
       case "retry": this.#log?.retryNow(); break
       case "token": this.#client?.setToken(message.token); this.#log?.retryNow(); break
     }
@@ -229,6 +231,10 @@ export class SharedConnection implements EventLog {
     return () => {
       if (this.#followers.delete(id)) this.#link?.send({ kind: "unfollow", tab: this.#tab, id })
     }
+  }
+
+  expectSession(): void {
+    if (this.#hub) this.#link?.send({ kind: "expect", tab: this.#tab })
   }
 
   retryNow(): void {

@@ -259,7 +259,7 @@ describe("the transport for the AI SDK", { skip: !hasServer && "there is no serv
     const made = await chat({ reasoning: "Let me count.", text: words, rate: 60 })
     let gone = () => {}
     const log = loquat.connect()
-    const losing: EventLog = { state: log.state, report: () => {}, retryNow: () => log.retryNow(), close: () => log.close(), follow: (topic, since, listener) => {
+    const losing: EventLog = { state: log.state, expectSession: () => {}, report: () => {}, retryNow: () => log.retryNow(), close: () => log.close(), follow: (topic, since, listener) => {
       const unfollow = log.follow(topic, since, listener)
       gone = () => { unfollow(); listener.gone() }
       return unfollow

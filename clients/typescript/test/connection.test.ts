@@ -184,6 +184,52 @@ test("a connection that follows the list starts again at a new session, so no po
   rig.log.close()
 })
 
+test("a session that was expected comes without another connection", async () => {
+  const rig = rigOf(({ pathname }) => (pathname === "/events/stream" ? undefined : Response.json({ events: [] })))
+  const filters = () => [...rig.urls.findLast((u) => u.pathname === "/events/stream")!.searchParams.keys()].sort().join()
+  const listed: number[] = []
+  rig.log.follow({ list: true }, eventId(10), { event: (e) => listed.push(Number(e.event_id)), gone: () => {} })
+  await until("it is live", () => status(rig) === "live")
+  const before = rig.streams.length
+  rig.log.expectSession()
+  rig.log.expectSession()
+  await until("one connection gets all events", () => rig.streams.length === before + 1 && status(rig) === "live")
+  assert.equal(filters(), "session,since_id")
+  rig.streams.at(-1)!.send([event(20, "t", "session_created"), event(21, "t"), event(22, "t", "partial"), event(23, "other", "partial"), event(24)].map(frame).join(""))
+  await until("the others get theirs", () => rig.seen.length === 1 && listed.length === 3)
+  const leave = follow(rig, "t", eventId(21))
+  assert.deepEqual(rig.seen, ["s24"], "events come after follow has returned")
+  rig.streams.at(-1)!.send(frame(event(25, "t", "partial")))
+  await until("the new session's have come", () => rig.seen.length === 3)
+  assert.deepEqual([rig.seen, listed, rig.streams.length], [["s24", "t22", "t25"], [20, 21, 24], before + 1])
+  follow(rig, "sooner", eventId(27)) // the answer of a call came before the events
+  rig.streams.at(-1)!.send([event(26, "sooner", "session_created"), event(27, "sooner"), event(28, "sooner", "partial")].map(frame).join(""))
+  await until("so do those of a session that is followed sooner", () => rig.seen.length === 4)
+  assert.deepEqual([rig.seen.at(-1), rig.streams.length], ["sooner28", before + 1])
+  leave()
+  follow(rig, "t", eventId(25))
+  await until("a session that was left needs another connection", () => rig.streams.length === before + 2)
+  assert.equal(filters(), "list,session,session_id,since_id")
+  rig.log.close()
+})
+
+test("a connection for an expected session that brings too much of others is replaced, and loses nothing", async () => {
+  const rig = rigOf(({ pathname, searchParams }) => (pathname === "/events/stream" ? undefined : Response.json({ events: [event(150, "t")].filter((e) => e.event_id > searchParams.get("since_id")!) })))
+  await until("it is live", () => status(rig) === "live")
+  rig.log.expectSession()
+  await until("it gets all events", () => rig.streams.length === 2 && status(rig) === "live")
+  const created = Array.from({ length: 12 }, (_, i) => event(11 + i, i === 5 ? "t" : `u${i}`, "session_created"))
+  rig.streams.at(-1)!.send([...created, ...Array.from({ length: 99 }, (_, i) => event(30 + i, "other", "partial")), event(149)].map(frame).join(""))
+  await until("it goes on", () => rig.seen.length === 1)
+  assert.equal(rig.streams.length, 2)
+  rig.streams.at(-1)!.send(frame(event(150, "t")) + frame(event(151, "other", "partial")))
+  await until("another one gets less", () => rig.streams.length === 3)
+  assert.deepEqual(["session_id", "since_id"].map((name) => rig.urls.at(-1)!.searchParams.get(name)), ["s", eventId(151)])
+  follow(rig, "t", eventId(16))
+  await until("the session's event comes with a call", () => rig.seen.includes("t150"))
+  rig.log.close()
+})
+
 test("a deleted session leaves the connection to the others", async () => {
   const rig = rigOf((url) => (url.pathname === "/events" ? Response.json({ events: [], latest_event_id: eventId(10) }) : undefined))
   follow(rig, "t", eventId(10))

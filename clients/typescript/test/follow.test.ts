@@ -16,6 +16,7 @@ class FakeLog implements EventLog {
     return () => { if (this.#listener === listener) this.#listener = undefined }
   }
   report(): void { this.reports++ }
+  expectSession(): void {}
   retryNow(): void {}
   close(): void {}
   say(n: number, type: string, session: string, more: object = {}): void {

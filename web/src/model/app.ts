@@ -104,6 +104,9 @@ export class App {
         this.wire.hold();
       } else if (this.out && this.state.value === "live") untracked(() => void this.signedIn()); // in another tab
     });
+    effect(() => {
+      if (this.composer.value.id === "new" && this.composer.value.ready.value && !this.readOnly.value) this.wire.expectSession();
+    });
     this.show(this.route.peek());
     void this.identify();
     this.library.resume();
@@ -336,6 +339,7 @@ export class App {
     const send: Send = { content: taken.text, stream_tools: true, ...(attachments.length && { attachments }), ...((this.busy.peek() || this.pending.peek().length > 0) && { on_busy: this.busy.peek() ? (mode ?? this.preferences.get("busy")) : "queue" }) };
     const id = sessionOf(this.route.peek());
     const session = id ?? newId();
+    if (!id) this.wire.expectSession(); // it may have been too long ago that the user began to write
     await this.conversation.settle();
     if (!(await this.store(session, send, { ...(!id && { create: composer.newSession() }), ...(files.length && { files }) }))) return composer.putBack(taken);
     composer.sent(taken);

@@ -42,6 +42,8 @@ export interface Wire {
   begin(): void;
   /** hold sends nothing more until begin: another user may sign in. */
   hold(): void;
+  /** Says that a session is about to be created and followed, so that its events come sooner. */
+  expectSession(): void;
   /** Connects at once instead of after the pause, also after sign-in. */
   retryNow(): void;
   /** Follows a session, from a snapshot that a call has just returned if there is one. */

@@ -45,6 +45,10 @@ export class Client implements Wire {
     }
   }
 
+  expectSession(): void {
+    this.log.expectSession();
+  }
+
   retryNow(): void {
     this.log.retryNow();
     this.outbox.retryNow();

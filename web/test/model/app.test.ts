@@ -27,6 +27,20 @@ test("two Enters make one session with one message, and what is typed meanwhile 
   assert.equal(again.composer.peek().text.value, "typed on");
 });
 
+test("who begins to write in a new chat is about to create a session", async () => {
+  const { app, wire } = await page();
+  assert.equal(wire.expected, 0);
+  app.composer.peek().write("H");
+  app.composer.peek().write("He");
+  assert.equal(wire.expected, 1);
+  app.composer.peek().write("");
+  await app.suggest("Tell me a story");
+  assert.equal(wire.expected, 2);
+  app.composer.peek().write("in the session");
+  await app.send();
+  assert.equal(wire.expected, 2, "the session exists");
+});
+
 test("a suggestion is sent alone, and the draft with its images comes along into the new chat", async () => {
   const { app, wire, stored } = await page();
   const composer = app.composer.peek();

@@ -30,6 +30,8 @@ export class FakeWire {
   readonly added: { sessionId: string; send: unknown; create: unknown; files: unknown; ifMatch: unknown }[] = [];
   /** Whether the outbox may send. */
   begun = false;
+  /** How often a session was expected. */
+  expected = 0;
   /** What adding to the outbox fails with. */
   full: Error | undefined;
   readonly entries = new Value<readonly OutboxEntry[]>([]);
@@ -75,6 +77,10 @@ export class FakeWire {
 
   begin(): void {
     this.begun = true;
+  }
+
+  expectSession(): void {
+    this.expected++;
   }
 
   retryNow(): void {
