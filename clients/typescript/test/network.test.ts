@@ -1,7 +1,7 @@
 import assert from "node:assert/strict"
 import { test } from "node:test"
 import { isDeepStrictEqual } from "node:util"
-import { type Connection, type LogEvent, type SessionFollower, Loquat, type SessionState, type SessionSummary } from "../src/index.ts"
+import { type Connection, type LogEvent, type SessionFollower, Loquat, type SessionState, type SessionSummary, type Snapshot } from "../src/index.ts"
 import { Proxy } from "./proxy.ts"
 import { TestServer, hasServer, scripted, until } from "./server.ts"
 
@@ -27,8 +27,8 @@ class Witness {
   readonly follower: SessionFollower
   starts: string[] = [] // the cursors of the snapshots
 
-  constructor(client: Loquat, readonly log: Connection, readonly sessionId: string) {
-    this.follower = client.followSession(log, sessionId)
+  constructor(client: Loquat, readonly log: Connection, readonly sessionId: string, snapshot?: Snapshot) {
+    this.follower = client.followSession(log, sessionId, snapshot)
     this.follower.onUpdate(({ event, state }) => {
       if (!event) this.starts.push(state.cursor)
       else if (event.event_id <= (this.seen.at(-1)?.event_id ?? this.starts[0]!)) this.faults.push(`${event.event_id} came after ${this.seen.at(-1)?.event_id}`)
@@ -75,7 +75,7 @@ test("followers lose and repeat nothing, whatever breaks", { skip: !hasServer &&
     const list = client.followList(stream)
     const kept = [...ids.map((id) => new Witness(client, stream, id)), ...ids.map((id) => new Witness(client, poll, id))]
     const guests: Witness[] = []
-    const breaks = {
+    const breaks: Record<string, () => Promise<void>> = {
       cut: async () => { for (let i = random(3); i >= 0; i--) { proxy.cut(); await pause(random(150)) } },
       freeze: async () => { proxy.freeze(true); await pause(random(2_500)); proxy.freeze(false) },
       refuse: async () => { proxy.refuse(true); await pause(random(600)); proxy.refuse(false) },
@@ -83,6 +83,17 @@ test("followers lose and repeat nothing, whatever breaks", { skip: !hasServer &&
       stop: async () => { server.pause(); await pause(random(2_000)); server.resume() },
       sleep: async () => { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 700 + random(300)) },
       join: async () => { guests.push(new Witness(client, pick([stream, poll]), pick(ids))) },
+      create: async () => {
+        const on = pick([stream, poll])
+        on.expectSession()
+        await pause(random(100))
+        const breaking = random(2) === 1 && breaks[pick(["cut", "refuse"])]!()
+        const made = await direct.sessions.create({ metadata: scripted(words, 300), send: { content: "go" } })
+        await pause(random(3) && random(200))
+        ids.push(made.session_id)
+        guests.push(new Witness(client, on, made.session_id, made))
+        await breaking
+      },
       leave: async () => { guests.splice(random(guests.length || 1), 1)[0]?.follower.close() },
     }
     const acts = {
@@ -94,10 +105,10 @@ test("followers lose and repeat nothing, whatever breaks", { skip: !hasServer &&
     }
     for (let round = 0; round < rounds; round++) {
       const work = Array.from({ length: 3 }, () => acts[pick(["send", "send", "append", "title", "remove", "modify"] as const)](pick(ids)).catch(() => {}))
-      const name = pick(Object.keys(breaks) as (keyof typeof breaks)[])
+      const name = pick(Object.keys(breaks))
       done[name] = (done[name] ?? 0) + 1
       await pause(random(200))
-      await breaks[name]()
+      await breaks[name]!()
       await Promise.all(work)
     }
     for (const id of ids) for (const q of (await direct.queue.get(id)).queue) await direct.cancel(q.request_id)
