@@ -118,8 +118,7 @@ export class Conversation {
 
   /** save replaces the text of a message. It reports whether it was saved. */
   async save({ id }: Message, content: string): Promise<boolean> {
-    const at = await this.settled(id);
-    const done = at && (await this.app.attempt(this.asShown(at.shown, (messages, options) => this.app.wire.sdk.messages.modify(at.session, indexOf(messages, id), { content }, options))));
+    const done = await this.app.attempt(this.at(id, (session, index, options) => this.app.wire.sdk.messages.modify(session, index, { content }, options)));
     if (done && this.editing.peek() === id) this.editing.value = "";
     return Boolean(done);
   }
@@ -167,9 +166,20 @@ export class Conversation {
     const index = indexOf(this.left(shown), id);
     const { checkpoint } = shown() ?? {};
     const own = this.deletedAt.get(session) ?? "";
-    if (index >= 0) return { session, index, shown, ifMatch: checkpoint && own > checkpoint ? own : checkpoint };
+    return index < 0 ? this.gone() : { session, index, shown, ifMatch: checkpoint && own > checkpoint ? own : checkpoint };
+  }
+
+  private gone(): undefined {
     this.app.notices.add({ kind: "error", text: t("transcript.gone") });
-    return undefined;
+  }
+
+  /** at settles, and makes a call about a message by its index, if the session is as the page shows it: see asShown. If the message is gone, it says so and returns undefined. */
+  async at<T>(id: string, call: (session: string, index: number, options: { ifMatch?: string | undefined }) => Promise<T>): Promise<T | undefined> {
+    const at = await this.settled(id);
+    return at && this.asShown(at.shown, async (messages, options) => {
+      const index = indexOf(messages, id);
+      return index < 0 ? this.gone() : call(at.session, index, options);
+    });
   }
 
   /** shown returns what says later how the page shows the session that is open now, or showed it last. */

@@ -53,9 +53,9 @@ export class Library {
   async fork(id: string, message?: string): Promise<void> {
     const { app } = this;
     const from = formatRoute(app.route.peek());
-    const at = message ? await app.conversation.settled(message) : await app.conversation.settle();
-    if (message && !at) return;
-    const made = await app.attempt(app.wire.call<Summary>("POST", sessionPath(id, "/fork"), { body: at ? { up_to_index: at.index } : {}, key: newId() }));
+    const { sessions } = app.wire.sdk;
+    if (!message) await app.conversation.settle();
+    const made = await app.attempt(message ? app.conversation.at(message, (session, index, options) => sessions.fork(session, { up_to_index: index }, options)) : sessions.fork(id));
     if (!made) return;
     if (formatRoute(app.route.peek()) === from) app.go({ at: "session", id: made.session_id });
     this.app.notices.add({ kind: "info", text: t("session.forked") });

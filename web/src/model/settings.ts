@@ -221,11 +221,12 @@ export class Settings {
     this.running.value = new Map(this.running.peek()).set(key, label);
     try {
       const { conversation } = this.app;
-      const at = message ? await conversation.settled(message.message.id) : await conversation.settle();
-      if (message && !at) return null;
-      const context = this.context(message && at ? { ...message, index: at.index } : null);
-      const result = await this.app.wire.sdk.actions.run(id, element.action_id, actionBody(element, context, inputs), { timeout: actionMs });
-      this.report(label, result);
+      const act = async (context: ElementContext, options = {}): Promise<{ result: unknown }> =>
+        ({ result: await this.app.wire.sdk.actions.run(id, element.action_id, actionBody(element, context, inputs), { timeout: actionMs, ...options }) });
+      if (!message) await conversation.settle();
+      const done = message ? await conversation.at(message.message.id, (_, index, options) => act(this.context({ ...message, index }), options)) : await act(this.context(null));
+      if (!done) return null;
+      this.report(label, done.result);
       if (id === this.of) void this.load(); // an action of an application plugin may have changed what the plugin shows
       return null;
     } catch (thrown) {

@@ -89,6 +89,40 @@ test("an edit and a deletion go to the message that is meant, although another c
   assert.equal(app.notices.shown.value.filter(({ kind }) => kind === "error").length, 0);
 });
 
+test("a copy and an action go to the message that is meant, although another client has deleted one before it", async () => {
+  const { app, wire } = await page();
+  wire.answers["GET /sessions/one/alternatives"] = { alternatives: [] };
+  const show = (checkpoint: string, shown: object[]) => wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages: shown, checkpoint }), error: undefined });
+  const meanwhile = (checkpoint: string, left: object[], answer: object) => {
+    let tries = 0;
+    return () => {
+      if (tries++) return answer;
+      setTimeout(() => show(checkpoint, left), 10);
+      return new ProblemError({ code: "precondition_failed" }, { status: 412 });
+    };
+  };
+  const errors = () => app.notices.shown.value.filter(({ kind }) => kind === "error").length;
+  app.go({ at: "session", id: "one" });
+  show("5", messages);
+  await tick();
+  const element = { ui_type: "message_action", id: "e", plugin: "p", label: "Count", action_id: "count", param_map: { at: "$message.index" } };
+  wire.answers["POST /sessions/one/actions/count"] = meanwhile("6", messages.slice(1), { result: "2" });
+  assert.equal(await app.settings.run({ element: element as never, message: { message: app.transcript.peek()!.messages[3]!, index: 3 } }, {}), null);
+  wire.answers["POST /sessions/one/fork"] = meanwhile("7", messages.slice(2), { session_id: "copy" });
+  await app.library.fork("one", "m3");
+  const calls = wire.calls.filter(({ method }) => method === "POST").map(({ path, body, match }) => [path.split("/").at(-1), (body as { up_to_index?: number }).up_to_index ?? (body as { params: { at: number } }).params.at, match]);
+  assert.deepEqual(calls, [["count", 3, '"5"'], ["count", 2, '"6"'], ["fork", 2, '"6"'], ["fork", 1, '"7"']]);
+  assert.equal(errors(), 0);
+  assert.deepEqual(app.route.value, { at: "session", id: "copy" });
+
+  app.go({ at: "session", id: "one" });
+  show("8", messages);
+  await tick();
+  wire.answers["POST /sessions/one/fork"] = meanwhile("9", messages.slice(0, 3), { session_id: "other" });
+  await app.library.fork("one", "m3");
+  assert.deepEqual([errors(), app.route.value], [1, { at: "session", id: "one" }], "the message is gone");
+});
+
 test("a message is asked again and a reply written again only if the chat is still as it is shown", async () => {
   const { app, wire } = await page();
   wire.answers["GET /sessions/one/alternatives"] = { alternatives: [] };
