@@ -331,3 +331,40 @@ func TestRetryOvertakesTheErrorBodyOnTheWire(t *testing.T) {
 		t.Errorf("%q, %v", o.text, o.err)
 	}
 }
+
+// A small request goes out in one piece: each piece more would cost a system call, and the backend would be woken
+// before it can begin.
+func TestSmallRequestIsOneWrite(t *testing.T) {
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"choices":[{"message":{"content":"hi"}}]}`)
+	}))
+	defer backend.Close()
+	var writes atomic.Int64
+	transport := provider.DefaultTransport().(*http.Transport)
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := provider.Dial(ctx, network, address)
+		return countingConn{c, &writes}, err
+	}
+	p := provider.New(provider.Options{Transport: transport})
+	t.Cleanup(p.Close)
+	for _, size := range []int{10, 100 << 10} {
+		writes.Store(0)
+		o := drain(t, p, t.Context(), loquat.LLMRequest{Config: providertest.Config(backend.URL), Messages: providertest.UserSays(strings.Repeat("x", size))})
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		if n := writes.Load(); (n == 1) != (size == 10) {
+			t.Errorf("a message of %d bytes goes out in %d writes", size, n)
+		}
+	}
+}
+
+type countingConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c countingConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}

@@ -1,11 +1,13 @@
 package provider
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"loquat"
@@ -42,10 +44,21 @@ func (b *body) addFile(f *file) {
 	b.size += (f.size + 2) / 3 * 4
 }
 
-// reader returns the body from its start. It calls onRead at every read, because a read
-// shows that the backend accepts data.
+// smallBody is the size in bytes up to which a body without files is sent from memory in one piece. The
+// transport sends such a body together with the head of its request, and any other after the head.
+const smallBody = 16 << 10
+
+// reader returns the body from its start. It calls onRead at every read of a body that is not small, because
+// a read shows that the backend accepts data.
 func (b *body) reader(onRead func()) io.ReadCloser {
-	return &bodyReader{parts: b.parts, onRead: onRead}
+	if b.size > smallBody || slices.ContainsFunc(b.parts, func(p part) bool { return p.file != nil }) {
+		return &bodyReader{parts: b.parts, onRead: onRead}
+	}
+	whole := make([]byte, 0, b.size)
+	for _, p := range b.parts {
+		whole = append(whole, p.bytes...)
+	}
+	return io.NopCloser(bytes.NewReader(whole))
 }
 
 // bodyReader reads one part after the other. rest holds the bytes of the first part that
