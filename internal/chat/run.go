@@ -143,6 +143,11 @@ func (s *Requests) newJob(ctx context.Context, q store.Request, out *sink) (loop
 	if err := mayUseModel(rules, resolved.ProviderID, resolved.Config.String("model")); err != nil { // an override may name it in a plugin's setting
 		return loop.Job{}, err
 	}
+	if model := resolved.Config.String("model"); model != stored.Model || resolved.ProviderID != stored.ProviderID {
+		if err := out.noteModel(ctx, resolved.ProviderID, model); err != nil {
+			return loop.Job{}, err
+		}
+	}
 	out.bound(rules.Bounds.TokensPerDay)
 	limits := s.config.Now().Limits
 	var own RunSettings

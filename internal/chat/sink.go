@@ -313,6 +313,23 @@ func (k *sink) step(ctx context.Context, fn func(*store.Tx, *store.Step) (next *
 	return err
 }
 
+// noteModel notes the provider and the model that a request runs with, for its usage and for what is kept of a reply. When
+// the request started, the settings of plugins, which can choose others, were not known.
+func (k *sink) noteModel(ctx context.Context, providerID, model string) error {
+	return k.step(ctx, func(tx *store.Tx, step *store.Step) (*store.Request, error) {
+		stored, err := sendOf(step.Request)
+		if err != nil {
+			return nil, err
+		}
+		stored.ProviderID, stored.Model = providerID, model
+		send, err := stored.encode()
+		if err != nil {
+			return nil, err
+		}
+		return nil, tx.SetSend(&step.Request, send)
+	})
+}
+
 // attempted notes a call of the backend. The next step, or the end of the request, counts it. Like the
 // methods that step, it is called by the request's worker alone.
 func (k *sink) attempted(a loquat.Attempt) { k.attempts = append(k.attempts, a) }

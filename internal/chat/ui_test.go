@@ -347,6 +347,22 @@ func TestRequestRunsWithWhatIsShown(t *testing.T) {
 	}
 }
 
+// The usage of a request is that of the model with which it ran, also if a plugin's setting chose it.
+func TestUsageOfModelChosenByPlugin(t *testing.T) {
+	r := newRig(t)
+	r.load(`{"providers": {"main": {"provider": "fake", "model": "m1"}}, "agents": {"default": {"provider": "main"}},
+		"prices": {"main/m2": {"input": 1, "output": 2}}}`, &panel{name: "p", kind: plugin.KindFeature, elements: []string{`{"key": "engine", "type": "text", "config_path": "model"}`}})
+	s := r.create(loquat.NewSession{Metadata: object(t, `{"overrides": {"engine": "m2"}}`)})
+	q := r.ended(r.send(s.SessionID, loquat.Send{Content: text("hi")}).RequestID)
+	if q.Usage == nil || q.Usage.Cost == nil {
+		t.Errorf("the usage %+v has no cost", q.Usage)
+	}
+	list, err := r.Usage(t.Context(), loquat.UsageQuery{GroupBy: []string{"model"}})
+	if err != nil || len(list.Usage) != 1 || list.Usage[0].Model != "m2" {
+		t.Errorf("the usage is that of %+v, %v", list.Usage, err)
+	}
+}
+
 // Core plugins show in one schema, application plugins in the other, and each gets only its
 // own input.
 func TestSchemas(t *testing.T) {
