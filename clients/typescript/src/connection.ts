@@ -23,6 +23,8 @@ export interface ConnectionOptions {
   sleepAfter?: number
   /** The pauses between attempts, in milliseconds. Default: 250 to 10,000. */
   backoff?: { first?: number; max?: number }
+  /** The milliseconds of polling after which a stream is tried again. Default: 300,000. */
+  streamAgain?: number
 }
 
 interface Follower {
@@ -30,7 +32,7 @@ interface Follower {
   readonly listener: Listener
   /** The id up to which the follower has every event of its topic. */
   position: EventId
-  /** Whether `position` may lie between the increments of one reply, which a stream may merge. */
+  /** Whether `position` is that of an event, so that it may lie between the increments of one reply, which a stream may merge. */
   resumed: boolean
   /** `new`: no connection includes the topic; `filling`: events before the connection are being read; `ended`: nothing follows. */
   phase: "new" | "filling" | "live" | "ended"
@@ -47,9 +49,9 @@ const maxKept = 200 // and how many events of each
 const maxUnneeded = 100 // the events that nothing follows, after which a connection that gets all is replaced
 const maxSessions = 100 // that one call of the API can name; for more, all events come
 const recheck = 20_000 // the age of the last bytes after which a page that comes back connects again
-const pollFor = 300_000 // how long to poll before the next try of a stream
+const triedFor = 2_000 // how long a stream may take to open that is tried while polling works
 
-const aborted = { topics: "the topics changed", retry: "another attempt was asked for", slept: "the machine slept", closed: "the connection was closed" } as const
+const aborted = { topics: "other topics", retry: "another attempt", slept: "the machine slept", closed: "closed" } as const
 
 /**
  * One connection to the log for any number of followers: Server-Sent Events over fetch, or long
@@ -71,8 +73,10 @@ export class Connection implements EventLog {
   #failures = 0
   #polling: boolean
   #pollingSince = 0
+  #trying = false // a stream, although polling works
   #all = false // the server cannot select several sessions: every event comes
-  #expecting = false // the next connection gets the events of all sessions
+  #named: ReadonlySet<string> = new Set() // the sessions of the connection's query
+  #expecting = false // the next connection with a list gets the events of all sessions
   /** The events of each session that was created during such a connection and that nothing has followed yet. */
   #created: Map<string, LogEvent[]> | undefined
   #unneeded = 0
@@ -81,7 +85,7 @@ export class Connection implements EventLog {
 
   constructor(client: Loquat, options: ConnectionOptions = {}) {
     this.#client = client
-    this.#options = { silence: 45_000, connectTimeout: 15_000, openTimeout: 5_000, pollWait: 25, transport: "auto", sleepAfter: 20_000, ...options }
+    this.#options = { silence: 45_000, connectTimeout: 15_000, openTimeout: 5_000, pollWait: 25, transport: "auto", sleepAfter: 20_000, streamAgain: 300_000, ...options }
     this.#polling = this.#options.transport === "poll"
     this.#watch()
   }
@@ -99,7 +103,7 @@ export class Connection implements EventLog {
   expectSession(): void {
     if (this.#expecting || this.#created || this.#closing.signal.aborted) return
     this.#expecting = true
-    if (this.#running) this.#topicsChanged()
+    if (this.#running && this.#widens()) this.#topicsChanged()
   }
 
   report(error: LoquatError, retryAt?: number): void {
@@ -152,7 +156,7 @@ export class Connection implements EventLog {
       if (this.#closing.signal.aborted) return
       if (this.#running) {
         const missing = [...this.#followers].some((f) => f.phase === "new")
-        if (missing || this.#expecting || this.#followers.size === 0) this.#attempt.abort(aborted.topics)
+        if (missing || this.#widens() || this.#followers.size === 0) this.#attempt.abort(aborted.topics)
       } else this.#start()
     }, 0)
   }
@@ -167,17 +171,19 @@ export class Connection implements EventLog {
       while (this.#followers.size > 0 && !this.#closing.signal.aborted) {
         this.#attempt = new AbortController()
         if (this.#state.get().status !== "live") this.#enter("connecting")
+        const wide = this.#widens()
         try {
-          await this.#connect(this.#attempt.signal)
+          await this.#connect(this.#attempt.signal, wide).finally(() => { this.#created = undefined })
+          if (this.#trying) continue
           this.#enter("connecting") // the server or a proxy ended the stream
           await this.#wait(backoff(this.#failures++, this.#options.backoff))
         } catch (error) {
           if (this.#closing.signal.aborted) return
           if (this.#attempt.signal.aborted) continue // the topics changed, or a new attempt was asked for
+          if (wide && isProblem(error, "gone", "not_found", "forbidden")) continue // what concerns all events need not concern the topics
           if (!(await this.#recover(error))) return
         } finally {
           this.#attempt.abort()
-          this.#created = undefined
         }
       }
       this.#position = undefined
@@ -233,13 +239,16 @@ export class Connection implements EventLog {
     f.listener.gone()
   }
 
-  async #connect(signal: AbortSignal): Promise<void> {
+  async #connect(signal: AbortSignal, wide: boolean): Promise<void> {
     const joining = [...this.#followers].filter((f) => f.phase === "new")
-    await this.#choosePosition(joining, signal)
-    const query = this.#expecting ? { session: "omit" } : this.#query()
-    this.#created = this.#expecting ? new Map<string, LogEvent[]>() : undefined
-    this.#expecting = false
-    this.#unneeded = 0
+    this.#choosePosition(joining)
+    const query = this.#query(wide)
+    this.#named = new Set(query.session_id)
+    if (wide) {
+      this.#created = new Map()
+      this.#expecting = false
+      this.#unneeded = 0
+    }
     const joined = () => {
       for (const f of joining) if (f.phase === "new") void this.#join(f)
     }
@@ -247,6 +256,7 @@ export class Connection implements EventLog {
     try {
       await this.#stream(query, joined, signal)
     } catch (error) {
+      this.#trying = false
       if (!(error instanceof NoStream) || signal.aborted || this.#options.transport === "stream") throw error
       this.#polling = true
       this.#pollingSince = Date.now()
@@ -254,10 +264,16 @@ export class Connection implements EventLog {
     }
   }
 
+  // #widens reports whether the next connection gets the events of all sessions. Without a list, the position may be
+  // old, and all events since then would come.
+  #widens(): boolean {
+    return this.#expecting && [...this.#followers].some((f) => "list" in f.topic)
+  }
+
   // #choosePosition sets the event after which the connection starts. A stream may merge the
   // increments of a reply, so it must not start before an event in the middle of a reply that a
   // new follower has. Then the others read what they lack like a new follower.
-  async #choosePosition(joining: Follower[], signal: AbortSignal): Promise<void> {
+  #choosePosition(joining: Follower[]): void {
     const at = this.#position
     if (at !== undefined && !joining.some((f) => f.resumed && f.position > at)) {
       this.#goBack(at, joining)
@@ -268,7 +284,6 @@ export class Connection implements EventLog {
       this.#position = known.position
       return
     }
-    const latest = await this.#client.events.latest({ signal, retries: 0, timeout: this.#options.connectTimeout })
     for (const f of this.#followers) {
       if (f.phase !== "live" && f.phase !== "filling") continue
       if (f.phase === "live" && at !== undefined && f.position < at) f.position = at
@@ -276,20 +291,22 @@ export class Connection implements EventLog {
       f.pending = []
       joining.push(f)
     }
-    this.#position = latest
+    this.#position = joining.reduce((most, f) => (f.position > most ? f.position : most), at ?? "")
   }
 
   // #goBack lets the connection start a little earlier, so that new followers need no poll to catch up. It does
   // so only if all others follow a list: a list skips events that it has, because the server merges none of them.
+  // A new follower in the middle of a reply could not skip them.
   #goBack(at: EventId, joining: Follower[]): void {
     const first = joining.reduce((least, f) => (f.position < least ? f.position : least), at)
     const others = [...this.#followers].filter((f) => !joining.includes(f))
     if (first === at || Number(at) - Number(first) > maxBack || !others.every((f) => "list" in f.topic && f.phase === "live")) return
-    for (const f of others) f.position = at
+    if (joining.some((f) => "session" in f.topic && f.resumed && f.position > first)) return
+    for (const f of others) if (f.position < at) f.position = at
     this.#position = first
   }
 
-  #query(): { session_id?: string[]; list?: boolean; session: "omit" } {
+  #query(wide: boolean): { session_id?: string[]; list?: boolean; session: "omit" } {
     const sessions = new Set<string>()
     let list = false
     for (const f of this.#followers) {
@@ -297,7 +314,7 @@ export class Connection implements EventLog {
       if ("list" in f.topic) list = true
       else sessions.add(f.topic.session)
     }
-    if (sessions.size > maxSessions || (this.#all && (list || sessions.size > 1))) return { session: "omit" }
+    if (wide || sessions.size > maxSessions || (this.#all && (list || sessions.size > 1))) return { session: "omit" }
     return { session: "omit", ...(sessions.size > 0 ? { session_id: [...sessions] } : {}), ...(list ? { list } : {}) }
   }
 
@@ -307,7 +324,8 @@ export class Connection implements EventLog {
   }
 
   async #stream(query: object, joined: () => void, signal: AbortSignal): Promise<void> {
-    const { connectTimeout, openTimeout, silence } = this.#options
+    const { silence } = this.#options, most = this.#trying ? triedFor : Infinity
+    const connectTimeout = Math.min(this.#options.connectTimeout, most), openTimeout = Math.min(this.#options.openTimeout, most)
     const limit = new AbortController()
     const end = () => limit.abort(signal.reason)
     signal.addEventListener("abort", end)
@@ -328,6 +346,7 @@ export class Connection implements EventLog {
         this.#heard = Date.now()
         if (began === 0) {
           clearTimeout(timer)
+          this.#trying = false
           began = Date.now()
           joined()
           this.#isLive()
@@ -337,13 +356,12 @@ export class Connection implements EventLog {
         this.#deliver(JSON.parse(e.data) as LogEvent)
         this.#failures = 0
       }
-      if (began !== 0 && Date.now() - began > 5_000) this.#failures = 0
     } catch (error) {
       if (held && this.#options.transport === "auto") throw new NoStream()
-      if (began !== 0 && Date.now() - began > 5_000) this.#failures = 0
       if (error instanceof ProblemError || error instanceof ConnectionError) throw isNoRoute(error) ? new NoStream() : error
       throw new ConnectionError(began === 0 ? "the server cannot be reached" : "the connection to the server broke", { cause: error })
     } finally {
+      if (began !== 0 && Date.now() - began > 5_000) this.#failures = 0
       clearTimeout(timer)
       signal.removeEventListener("abort", end)
     }
@@ -368,8 +386,9 @@ export class Connection implements EventLog {
       for (const e of events) this.#deliver(e)
       if (events.length === 0 && wait > 0 && Date.now() - asked < 1000) await sleep(1000, signal) // something in between does not wait
       wait = pollWait
-      if (this.#options.transport === "auto" && Date.now() - this.#pollingSince > pollFor) {
+      if (this.#options.transport === "auto" && Date.now() - this.#pollingSince > this.#options.streamAgain) {
         this.#polling = false // perhaps streams work by now
+        this.#trying = true
         return
       }
     }
@@ -387,15 +406,22 @@ export class Connection implements EventLog {
         if (f.pending.length > maxPending) this.#lose(f)
       }
     }
+    if (event.type === "session_deleted") this.#leave(event) // nothing may follow it any longer
+  }
+
+  // #leave connects again without a session that was deleted: the server ends a stream that names it.
+  #leave({ session_id }: LogEvent): void {
+    if (this.#named.has(session_id)) this.#attempt.abort(aborted.topics)
   }
 
   #give(f: Follower, event: LogEvent): void {
     if (event.event_id <= f.position || f.phase === "ended") return
     f.position = event.event_id
+    f.resumed = true
     if (event.type === "session_deleted" && "session" in f.topic) {
       f.phase = "ended"
       this.#followers.delete(f)
-      this.#attempt.abort(aborted.topics) // the server ends a stream that names a deleted session
+      this.#leave(event)
     }
     try {
       f.listener.event(event)

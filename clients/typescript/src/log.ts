@@ -22,8 +22,8 @@ export interface EventLog {
    */
   follow(topic: Topic, since: EventId, listener: Listener, resume?: boolean): () => void
   /**
-   * Says that a session is about to be created and followed. Then its events come without another connection, which
-   * takes as long as a call. Until it is followed, events of other sessions may come that nothing follows.
+   * Says that a session is about to be created and followed. If a list is followed, too, its events then come without
+   * another connection, which takes as long as a call. Until it is followed, some events may come that nothing follows.
    */
   expectSession(): void
   /**

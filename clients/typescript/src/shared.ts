@@ -18,7 +18,6 @@ type ToHub =
   | { kind: "unfollow"; tab: string; id: number }
   | { kind: "expect"; tab: string }
   | { kind: "retry"; tab: string }
-  | { kind: "token"; tab: string; token: string | undefined }
   | { kind: "alive"; tab: string; seen: number }
   | { kind: "bye"; tab: string }
 
@@ -45,6 +44,7 @@ interface HubOptions {
 const beat = 5_000 // between signs of life of a tab
 const silent = 150_000 // after which a tab counts as closed or frozen; timers of hidden tabs run once a minute
 const unseen = 4_000 // events that a tab may not have read
+const renewAfter = 10_000 // between two tokens that the server refuses
 const answerWithin = 4_000 // the time in which a holder answers a tab
 
 /** The tabs of one holder. It makes the only connection. */
@@ -83,7 +83,6 @@ export class Hub {
         break
       case "expect": this.#log?.expectSession(); break
       case "retry": this.#log?.retryNow(); break
-      case "token": this.#client?.setToken(message.token); this.#log?.retryNow(); break
     }
   }
 
@@ -204,6 +203,8 @@ export class SharedConnection implements EventLog {
   #asked = 0 // when the holder was asked for a sign of life that has not come
   #unanswered = 0
   #noWorker = false
+  #expecting = false // to be said to the next holder
+  #renewed = 0
   #closed = false
 
   constructor(client: Loquat, options: SharedOptions = {}) {
@@ -235,6 +236,7 @@ export class SharedConnection implements EventLog {
 
   expectSession(): void {
     if (this.#hub) this.#link?.send({ kind: "expect", tab: this.#tab })
+    else this.#expecting = true
   }
 
   retryNow(): void {
@@ -294,6 +296,17 @@ export class SharedConnection implements EventLog {
     void this.#open()
   }
 
+  // #renew goes on with another token, if the function that returns tokens has one.
+  async #renew(): Promise<void> {
+    const { token } = this.#client.http
+    if (typeof token !== "function" || Date.now() - this.#renewed < renewAfter) return
+    this.#renewed = Date.now()
+    const now = await (async () => token())().catch(() => this.#token)
+    if (now === this.#token || this.#closed) return
+    this.#link?.send({ kind: "bye", tab: this.#tab })
+    this.#reopen()
+  }
+
   #hello(): void {
     if (this.#closed || !this.#link) return
     const { worker: _, name: __, locks: ___, ...connection } = this.#options
@@ -330,13 +343,17 @@ export class SharedConnection implements EventLog {
         if (message.hub === this.#hub) return
         this.#hub = message.hub
         this.#seen = 0
+        if (this.#expecting) this.expectSession()
+        this.#expecting = false
         for (const [id, f] of this.#followers) this.#link?.send({ kind: "follow", tab: this.#tab, id, topic: f.topic, since: f.position, resume: f.resume })
         return
       case "behind": return this.#hello()
       case "state": {
         // That the other tabs follow nothing is no news for what this tab has reported.
         if (message.state.status === "idle" && this.#followers.size === 0 && this.#state.get().error) return
-        return this.#state.set(restored(message.state))
+        this.#state.set(restored(message.state))
+        if (message.state.error?.code === "unauthorized") void this.#renew()
+        return
       }
       case "gone": {
         const f = this.#followers.get(message.id)

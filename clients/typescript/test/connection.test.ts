@@ -215,15 +215,17 @@ test("a session that was expected comes without another connection", async () =>
 
 test("a connection for an expected session that brings too much of others is replaced, and loses nothing", async () => {
   const rig = rigOf(({ pathname, searchParams }) => (pathname === "/events/stream" ? undefined : Response.json({ events: [event(150, "t")].filter((e) => e.event_id > searchParams.get("since_id")!) })))
+  rig.log.follow({ list: true }, eventId(10), { event: () => {}, gone: () => {} })
   await until("it is live", () => status(rig) === "live")
+  const before = rig.streams.length
   rig.log.expectSession()
-  await until("it gets all events", () => rig.streams.length === 2 && status(rig) === "live")
+  await until("it gets all events", () => rig.streams.length === before + 1 && status(rig) === "live")
   const created = Array.from({ length: 12 }, (_, i) => event(11 + i, i === 5 ? "t" : `u${i}`, "session_created"))
   rig.streams.at(-1)!.send([...created, ...Array.from({ length: 99 }, (_, i) => event(30 + i, "other", "partial")), event(149)].map(frame).join(""))
   await until("it goes on", () => rig.seen.length === 1)
-  assert.equal(rig.streams.length, 2)
+  assert.equal(rig.streams.length, before + 1)
   rig.streams.at(-1)!.send(frame(event(150, "t")) + frame(event(151, "other", "partial")))
-  await until("another one gets less", () => rig.streams.length === 3)
+  await until("another one gets less", () => rig.streams.length === before + 2)
   assert.deepEqual(["session_id", "since_id"].map((name) => rig.urls.at(-1)!.searchParams.get(name)), ["s", eventId(151)])
   follow(rig, "t", eventId(16))
   await until("the session's event comes with a call", () => rig.seen.includes("t150"))
@@ -240,6 +242,109 @@ test("a deleted session leaves the connection to the others", async () => {
   rig.streams.at(-1)!.send(frame(event(12)))
   await until("the other goes on", () => rig.seen.at(-1) === "s12")
   assert.equal(rig.gone, 0)
+  rig.log.close()
+})
+
+test("a deleted session that was left is no longer asked for, and the others load nothing", async () => {
+  const rig = rigOf(() => undefined)
+  const listed: number[] = []
+  let gone = 0
+  rig.log.follow({ list: true }, eventId(10), { event: (e) => listed.push(Number(e.event_id)), gone: () => { gone++ } })
+  await until("it is live", () => status(rig) === "live")
+  rig.leave()
+  const before = rig.streams.length
+  rig.streams.at(-1)!.send(frame(event(11, "s", "session_deleted")) + 'event: gone\ndata: {"code": "not_found"}\n\n')
+  await until("a stream without the session opens", () => rig.streams.length === before + 1 && status(rig) === "live")
+  const { searchParams } = rig.urls.at(-1)!
+  assert.deepEqual([searchParams.get("session_id"), searchParams.get("since_id"), gone, listed], [null, eventId(11), 0, [11]])
+  rig.log.close()
+})
+
+test("a follower that goes on in the middle of a reply gets no merged increments from before, and needs no call that not every token may make", async () => {
+  const polled: string[] = []
+  const rig = rigOf((url) => {
+    if (url.pathname === "/events/stream") return undefined
+    polled.push(`${url.searchParams.get("session_id")} ${url.searchParams.get("since_id")}`)
+    return url.searchParams.has("session_id") || url.searchParams.has("list") ? Response.json({ events: [] }) : problem(403, "forbidden")
+  })
+  rig.leave()
+  const resume = (session: string, since: number) => rig.log.follow({ session }, eventId(since), { event: (e) => rig.seen.push(`${e.session_id}${Number(e.event_id)}`), gone: () => { rig.gone++ } }, true)
+  resume("t", 20)
+  const leave = resume("t", 25)
+  await until("it is live", () => status(rig) === "live")
+  assert.equal(rig.urls.find((u) => u.pathname === "/events/stream")!.searchParams.get("since_id"), eventId(25))
+  await until("the other is filled up", () => polled.length > 0)
+  assert.deepEqual(polled, [`t ${eventId(20)}`])
+  leave()
+
+  // The list is at 106. Another tab comes back with its list at 90, and in the middle of a reply at 100.
+  rig.log.follow({ list: true }, eventId(25), { event: () => {}, gone: () => {} })
+  await until("it follows the list", () => rig.urls.at(-1)!.searchParams.has("list") && status(rig) === "live")
+  rig.streams.at(-1)!.send(frame(event(106, "t")))
+  await until("the event comes", () => rig.seen.includes("t106"))
+  const streams = rig.streams.length
+  rig.log.follow({ list: true }, eventId(90), { event: () => {}, gone: () => {} }, true)
+  resume("u", 100)
+  await until("another stream opens", () => rig.streams.length > streams)
+  assert.equal(rig.urls.findLast((u) => u.pathname === "/events/stream")!.searchParams.get("since_id"), eventId(106))
+  await until("the reply is filled up", () => polled.includes(`u ${eventId(100)}`))
+  rig.log.close()
+})
+
+test("a list gets nothing twice from a connection that starts earlier for others", async () => {
+  const rig = rigOf(() => undefined)
+  const listed: number[] = []
+  rig.leave()
+  rig.log.follow({ list: true }, eventId(100), { event: () => {}, gone: () => {} })
+  await until("it is live", () => status(rig) === "live")
+  rig.log.follow({ list: true }, eventId(105), { event: (e) => listed.push(Number(e.event_id)), gone: () => {} })
+  await until("it follows both", () => rig.streams.length === 2 && status(rig) === "live")
+  follow(rig, "t", eventId(95))
+  await until("it starts earlier", () => rig.urls.at(-1)!.searchParams.get("since_id") === eventId(95))
+  rig.streams.at(-1)!.send([event(96, "t"), event(103, "t"), event(106, "t")].map(frame).join(""))
+  await until("all have come", () => rig.seen.length === 3)
+  assert.deepEqual(listed, [106])
+  rig.log.close()
+})
+
+test("an expected session does not stop what may be followed, or make it load again", async () => {
+  for (const answer of [problem(410, "gone"), problem(403, "forbidden")]) {
+    const rig = rigOf((url) => (url.searchParams.has("list") || url.searchParams.has("session_id") ? undefined : answer))
+    rig.log.follow({ list: true }, eventId(10), { event: () => {}, gone: () => { rig.gone++ } })
+    await until("it is live", () => status(rig) === "live")
+    rig.log.expectSession()
+    await until("it is live again", () => rig.urls.length > 2 && rig.urls.at(-1)!.searchParams.has("list") && status(rig) === "live")
+    assert.equal(rig.gone, 0)
+    assert.ok(!rig.states.some((s) => s.status === "stopped"))
+    rig.log.close()
+  }
+})
+
+test("a session that is expected while nothing connects is expected of the next connection", async () => {
+  let down = false
+  const rig = rigOf(() => (down ? problem(503, "unavailable", { "Retry-After": "30" }) : undefined))
+  rig.log.expectSession()
+  await until("it is live", () => status(rig) === "live")
+  assert.ok(rig.urls.at(-1)!.searchParams.has("session_id"), "without a list, all old events would come")
+  rig.log.follow({ list: true }, eventId(10), { event: () => {}, gone: () => {} })
+  await until("it gets all events", () => !rig.urls.at(-1)!.searchParams.has("session_id") && status(rig) === "live")
+  down = true
+  rig.streams.at(-1)!.end()
+  await until("it waits", () => status(rig) === "waiting" && rig.log.state.get().retryAt! > Date.now() + 20_000)
+  rig.log.expectSession()
+  down = false
+  rig.log.retryNow()
+  await until("it is live again", () => status(rig) === "live")
+  assert.ok(!rig.urls.at(-1)!.searchParams.has("session_id"))
+  rig.log.close()
+})
+
+test("polling goes on while a stream is tried again", async () => {
+  const rig = rigOf((url) => (url.pathname === "/events/stream" ? never : Response.json({ events: [] })), { connectTimeout: 30, pollWait: 0, streamAgain: 50 })
+  await until("it polls", () => status(rig) === "live")
+  const before = rig.states.length
+  await until("a stream is tried twice more", () => rig.urls.filter((u) => u.pathname === "/events/stream").length >= 3)
+  assert.deepEqual(rig.states.slice(before).map((s) => s.status), [])
   rig.log.close()
 })
 

@@ -84,6 +84,41 @@ test("20 tabs share one connection; holders die and others take over without a l
   }
 })
 
+test("a session that is expected before there is a holder is expected of it, and a token that has expired is asked for again", async () => {
+  let token = "one", valid = "one", asked = 0
+  const urls: URL[] = []
+  const answer = async (input: string, init: RequestInit): Promise<Response> => {
+    urls.push(new URL(input))
+    if (new Headers(init.headers).get("Authorization") !== `Bearer ${valid}`) return Response.json({ code: "unauthorized" }, { status: 401, headers: { "Content-Type": "application/problem+json" } })
+    const body = new ReadableStream<Uint8Array>({ start: (c) => {
+      c.enqueue(new TextEncoder().encode("id: 0000000000000001\n\n"))
+      init.signal!.addEventListener("abort", () => { try { c.error(init.signal!.reason) } catch { /* it has ended */ } })
+      end = () => c.close()
+    } })
+    return new Response(body, { headers: { "Content-Type": "text/event-stream" } })
+  }
+  let end = () => {}
+  const client = new Loquat({ baseURL: "http://server.example", fetch: answer, token: () => (asked++, token) })
+  const log = connectShared(client, { locks: new Locks(), name: "renewed" })
+  try {
+    log.expectSession()
+    log.follow({ list: true }, "0000000000000001", { event: () => {}, gone: () => {} })
+    await until("it is live", () => log.state.get().status === "live")
+    assert.deepEqual([...urls.at(-1)!.searchParams.keys()].sort(), ["session", "since_id"])
+    valid = token = "two"
+    end()
+    await until("it is live with the new token", () => log.state.get().status === "live" && urls.length > 2)
+    valid = "three" // the function has none that is valid
+    end()
+    await until("it stops", () => log.state.get().status === "stopped")
+    const before = asked
+    await new Promise((resolve) => setTimeout(resolve, 100))
+    assert.equal(asked, before)
+  } finally {
+    log.close()
+  }
+})
+
 test("a worker holds the connection; one that ends is replaced, one that cannot be loaded is done without", { skip, timeout: 120_000 }, async () => {
   const server = await TestServer.start()
   const workers = new Map<string, { scope: { onconnect: ((e: MessageEvent) => void) | null }; hub: Hub }>()

@@ -59,8 +59,8 @@ export class App {
   readonly readOnly: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "read");
   /** A token of one session sees only this session. */
   readonly onlySession: ReadonlySignal<string> = computed(() => (this.me.value?.scope === "session" ? (this.me.value.session_id ?? "") : ""));
-  /** Whether the user may import chats. */
-  readonly imports: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "full" || this.me.value?.scope === "user");
+  /** Whether the user may create chats, and so import them. */
+  readonly mayCreate: ReadonlySignal<boolean> = computed(() => this.me.value?.scope === "full" || this.me.value?.scope === "user");
   /** Whether replies come from the scripted backend. */
   readonly scripted: ReadonlySignal<boolean> = computed(() => this.agents.value.some((agent) => agent.provider === "scripted"));
   readonly state: ReadonlySignal<PageState> = computed(() => pageState(this.connection.value));
@@ -105,7 +105,7 @@ export class App {
       } else if (this.out && this.state.value === "live") untracked(() => void this.signedIn()); // in another tab
     });
     effect(() => {
-      if (this.composer.value.id === "new" && this.composer.value.ready.value && !this.readOnly.value) this.wire.expectSession();
+      if (this.composer.value.id === "new" && this.composer.value.ready.value && this.mayCreate.value) this.wire.expectSession();
     });
     this.show(this.route.peek());
     void this.identify();

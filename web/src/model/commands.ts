@@ -43,7 +43,7 @@ export function commandsOf(app: App): readonly Command[] {
     { id: "fork", label: "command.fork", group: "session", icon: "fork", enabled: () => writable() && wide(), run: () => void app.library.fork(id()) },
     { id: "delete", label: "command.delete", group: "session", icon: "trash", shortcut: "Mod+Shift+Backspace", enabled: () => writable() && wide(), run: () => app.library.remove(id()) },
     ...formats.map((format): Command => ({ id: `export-${format}`, label: "session.export", values: { format: formatNames[format] }, group: "session", icon: "download", enabled: open, run: () => app.download(app.library.exportURL(id(), format)) })),
-    { id: "import", label: "command.import", group: "session", icon: "upload", enabled: () => app.imports.value, run: () => void (app.overlay.value = "import") },
+    { id: "import", label: "command.import", group: "session", icon: "upload", enabled: () => app.mayCreate.value, run: () => void (app.overlay.value = "import") },
     { id: "archived", label: "command.archived", group: "view", icon: "archive", enabled: wide, run: () => app.go({ at: "archived" }) },
     { id: "stop", label: "command.stop", group: "reply", icon: "stop", shortcut: "Escape", whileWriting: true, enabled: () => writable() && app.busy.value, run: () => void app.stop() },
     { id: "composer", label: "command.composer", group: "view", shortcut: "Shift+Escape", whileWriting: true, enabled: always, run: () => app.ask("composer") },

@@ -164,9 +164,7 @@ export class Conversation {
     const shown = this.shown();
     await this.settle();
     const index = indexOf(this.left(shown), id);
-    const { checkpoint } = shown() ?? {};
-    const own = this.deletedAt.get(session) ?? "";
-    return index < 0 ? this.gone() : { session, index, shown, ifMatch: checkpoint && own > checkpoint ? own : checkpoint };
+    return index < 0 ? this.gone() : { session, index, shown, ifMatch: this.match(session, shown) };
   }
 
   private gone(): undefined {
@@ -176,7 +174,7 @@ export class Conversation {
   /** at settles, and makes a call about a message by its index, if the session is as the page shows it: see asShown. If the message is gone, it says so and returns undefined. */
   async at<T>(id: string, call: (session: string, index: number, options: { ifMatch?: string | undefined }) => Promise<T>): Promise<T | undefined> {
     const at = await this.settled(id);
-    return at && this.asShown(at.shown, async (messages, options) => {
+    return at && this.asShown(at.session, at.shown, async (messages, options) => {
       const index = indexOf(messages, id);
       return index < 0 ? this.gone() : call(at.session, index, options);
     });
@@ -194,13 +192,20 @@ export class Conversation {
     return (shown()?.messages ?? []).filter(({ id }) => !this.deleted.has(id));
   }
 
+  /** match returns the checkpoint of what is shown, or of a later deletion of this page, whose messages are not among those that are left. */
+  private match(session: string, shown: () => Transcript | null): string | undefined {
+    const { checkpoint } = shown() ?? {};
+    const own = this.deletedAt.get(session) ?? "";
+    return checkpoint && own > checkpoint ? own : checkpoint;
+  }
+
   /** asShown makes a change to messages by their indices, if the session is as the page shows it. Otherwise it makes it once more when the page shows what has changed. */
-  private async asShown<T>(shown: () => Transcript | null, change: (messages: readonly Message[], options: { ifMatch?: string | undefined }) => Promise<T>): Promise<T> {
-    const ifMatch = shown()?.checkpoint;
-    const attempt = (): Promise<T> => change(this.left(shown), { ifMatch: shown()?.checkpoint });
+  private async asShown<T>(session: string, shown: () => Transcript | null, change: (messages: readonly Message[], options: { ifMatch?: string | undefined }) => Promise<T>): Promise<T> {
+    const ifMatch = this.match(session, shown);
+    const attempt = (): Promise<T> => change(this.left(shown), { ifMatch: this.match(session, shown) });
     return attempt().catch(async (thrown: unknown) => {
       if (!isProblem(thrown, "precondition_failed")) throw thrown;
-      for (let i = 0; i < 20 && shown()?.checkpoint === ifMatch; i++) await new Promise((done) => setTimeout(done, 50));
+      for (let i = 0; i < 20 && this.match(session, shown) === ifMatch; i++) await new Promise((done) => setTimeout(done, 50));
       return attempt();
     });
   }
@@ -215,7 +220,7 @@ export class Conversation {
     const shown = this.shown();
     const ids = due.filter((removal) => removal.session === session).flatMap((removal) => removal.ids);
     return (this.deleting = this.deleting.then(async () => {
-      const done = ids.length > 0 && (await this.app.attempt(this.asShown(shown, async (messages, options) => {
+      const done = ids.length > 0 && (await this.app.attempt(this.asShown(session, shown, async (messages, options) => {
         const indices = messages.flatMap(({ id }, i) => (ids.includes(id) ? [i] : []));
         return indices.length === 0 || this.app.wire.sdk.messages.delete(session, indices, options);
       })));

@@ -138,6 +138,9 @@ test("a message is asked again and a reply written again only if the chat is sti
   app.conversation.remove(app.transcript.peek()!.messages.slice(0, 2));
   app.regenerate(app.transcript.peek()!.messages[3]);
   await tick(5);
+  wire.answers["POST /sessions/one/fork"] = () => new ProblemError({ code: "unavailable" }, { status: 503 });
+  await app.library.fork("one", "m3");
+  assert.deepEqual(wire.calls.filter(({ path }) => path.endsWith("/fork")).map(({ body, match }) => [body, match]), [[{ up_to_index: 1 }, '"6"']]);
   show("7", messages.slice(2));
   app.regenerate(app.transcript.peek()!.messages[1]);
   await tick(5);

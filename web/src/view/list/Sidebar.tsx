@@ -67,7 +67,7 @@ export function Sidebar() {
           onClick={(e) =>
             openMenu(e.currentTarget, t("more"), () => [
               { label: t("command.shortcuts"), icon: "keyboard", shortcut: keys("shortcuts"), run: () => void (app.overlay.value = "shortcuts") },
-              app.imports.value && { label: t("command.import"), icon: "upload", test: "import-open", run: () => void (app.overlay.value = "import") },
+              app.mayCreate.value && { label: t("command.import"), icon: "upload", test: "import-open", run: () => void (app.overlay.value = "import") },
               !!app.me.value?.browser && null,
               !!app.me.value?.browser && { label: t("sign_in.out"), icon: "sign-out", test: "sign-out", run: () => void app.signOut() },
             ])
