@@ -48,12 +48,23 @@ func (o *Objects) Put(ctx context.Context, name string, size int64, r io.Reader)
 	}
 	if size < 0 {
 		opts.PartSize = partSize
+		r = pausing(r, idle) // a part is read as a whole before the first of its bytes is sent
 	}
 	_, err := o.client.Client.PutObject(sending, o.place.Location.Bucket, o.key(name), r, size, opts)
 	if cause := onlyIdle(sending); err != nil && cause != nil {
 		err = cause
 	}
 	return o.failed(name, err)
+}
+
+// pausing returns a reader that stops a timer while it reads from r: the server does not wait for bytes
+// to take or send then.
+func pausing(r io.Reader, idle *time.Timer) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		idle.Stop()
+		defer idle.Reset(idleTimeout)
+		return r.Read(p)
+	})
 }
 
 // Get returns the bytes of an object. If there is none, the error wraps fs.ErrNotExist.
@@ -64,7 +75,9 @@ func (o *Objects) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 		cancel(nil)
 		return nil, o.failed(name, err)
 	}
-	return &idleReader{body, reading, cancel, time.AfterFunc(idleTimeout, func() { cancel(errIdle) }), o, name}, nil
+	idle := time.AfterFunc(idleTimeout, func() { cancel(errIdle) })
+	idle.Stop() // the time until the first Read is the reader's own
+	return &idleReader{body, reading, cancel, idle, o, name}, nil
 }
 
 // idleReader ends a body whose server sends nothing for idleTimeout while it is read.
@@ -96,17 +109,18 @@ func (r *idleReader) Close() error {
 // List calls fn with each object whose name begins with prefix, and its size.
 func (o *Objects) List(ctx context.Context, prefix string, fn func(name string, size int64) error) error {
 	listing, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // ends the goroutine of the listing
+	defer cancel(nil)
 	idle := time.AfterFunc(idleTimeout, func() { cancel(errIdle) })
 	defer idle.Stop()
-	for object := range o.client.Client.ListObjects(listing, o.place.Location.Bucket, minio.ListObjectsOptions{Prefix: o.key(prefix), Recursive: true}) {
+	for object := range o.client.Client.ListObjectsIter(listing, o.place.Location.Bucket, minio.ListObjectsOptions{Prefix: o.key(prefix), Recursive: true}) {
 		if object.Err != nil {
 			return o.failed(prefix, cmp.Or(onlyIdle(listing), object.Err))
 		}
-		idle.Reset(idleTimeout)
+		idle.Stop() // the time in fn is the caller's own
 		if err := fn(strings.TrimPrefix(object.Key, o.place.Location.Prefix), object.Size); err != nil {
 			return err
 		}
+		idle.Reset(idleTimeout)
 	}
 	if cause := onlyIdle(listing); cause != nil {
 		return o.failed(prefix, cause)
