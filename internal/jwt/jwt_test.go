@@ -294,6 +294,17 @@ func TestRotation(t *testing.T) {
 		if !accepts(ecKey) || !accepts(laterKey) {
 			t.Error("while the issuer does not answer, its keys are refused")
 		}
+		time.Sleep(time.Minute)
+		i.set(func() { i.answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() } })
+		began := time.Now()
+		for range 20 {
+			if !accepts(ecKey) || !accepts(laterKey) {
+				t.Error("while the issuer hangs, its keys are refused")
+			}
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("while the issuer hangs, forty tokens take %s", took)
+		}
 		i.set(func() { i.answer, i.keys = nil, []key{laterKey} })
 		time.Sleep(time.Minute)
 		if !accepts(laterKey) || accepts(ecKey) || accepts(rsaKey) {

@@ -10,8 +10,12 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// keepsKeys is how long keys are used before they are loaded anew.
-const keepsKeys = time.Hour
+const (
+	// keepsKeys is how long keys are used before they are loaded again.
+	keepsKeys = time.Hour
+	// patience is how long the call that loads keys again waits for them before it uses the known keys.
+	patience = 500 * time.Millisecond
+)
 
 // keySet is the keys of one issuer. The library's key set never forgets a key, so there is a new one every hour.
 type keySet struct {
@@ -20,7 +24,7 @@ type keySet struct {
 
 	mu   sync.Mutex
 	keys *oidc.RemoteKeySet
-	due  time.Time // when keys are loaded anew
+	due  time.Time // when keys are loaded again
 }
 
 func newKeySet(through http.RoundTripper, url string) *keySet {
@@ -42,22 +46,10 @@ type fetchError struct{}
 
 // VerifySignature implements oidc.KeySet.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	k.renew(ctx, token)
 	k.mu.Lock()
-	keys, due := k.keys, !time.Now().Before(k.due)
+	keys := k.keys
 	k.mu.Unlock()
-	if due {
-		newer := k.load()
-		payload, err := newer.VerifySignature(ctx, token)
-		_, down := errors.AsType[*failedFetch](err) // then the keys from before count until the issuer answers
-		k.mu.Lock()
-		if k.due = time.Now().Add(retry); !down && ctx.Err() == nil {
-			k.keys, k.due = newer, time.Now().Add(keepsKeys)
-		}
-		k.mu.Unlock()
-		if !down {
-			return payload, err
-		}
-	}
 	payload, err := keys.VerifySignature(ctx, token)
 	if failed, ok := errors.AsType[*failedFetch](err); ok {
 		if place, ok := ctx.Value(fetchError{}).(*error); ok {
@@ -65,4 +57,36 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 		}
 	}
 	return payload, err
+}
+
+// renew loads the keys again if they are due. It returns when they are loaded, or after patience. If they cannot be
+// loaded, the keys from before count until the issuer answers.
+func (k *keySet) renew(ctx context.Context, token string) {
+	k.mu.Lock()
+	due := !time.Now().Before(k.due)
+	if due {
+		k.due = time.Now().Add(keepsKeys) // so that other calls do not load meanwhile
+	}
+	k.mu.Unlock()
+	if !due {
+		return
+	}
+	loaded := make(chan struct{})
+	loading := context.WithoutCancel(ctx) // other calls need the keys too; the transport has a limit of time
+	go func() {
+		defer close(loaded)
+		newer := k.load()
+		_, err := newer.VerifySignature(loading, token)
+		_, down := errors.AsType[*failedFetch](err)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.due = time.Now().Add(retry); !down {
+			k.keys, k.due = newer, time.Now().Add(keepsKeys)
+		}
+	}()
+	select {
+	case <-loaded:
+	case <-time.After(patience):
+	case <-ctx.Done():
+	}
 }
