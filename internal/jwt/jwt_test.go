@@ -18,6 +18,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -248,6 +249,40 @@ func TestFailingIssuer(t *testing.T) {
 	}
 }
 
+// foreign are keys that cannot be used here: of an unknown curve, without a type, for symmetric signatures, for
+// encryption, and not a key at all.
+var foreign = []string{
+	`{"kty": "EC", "crv": "secp256k1", "kid": "ec", "x": "AAAA", "y": "AAAA"}`, `{"kid": "rsa"}`, `{"kty": "oct", "k": "c2VjcmV0"}`,
+	`{"kty": "RSA", "kid": "rsa", "alg": "RSA-OAEP", "n": "AQAB", "e": "AQAB"}`, `7`,
+}
+
+// answerWith answers with a key set of foreign keys and others.
+func answerWith(keys ...key) http.HandlerFunc {
+	all := slices.Clone(foreign)
+	for _, k := range keys {
+		all = append(all, string(must(jose.JSONWebKey{Key: k.Public(), KeyID: k.id}.MarshalJSON())))
+	}
+	return func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"keys": [`+strings.Join(all, ",")+`]}`)
+	}
+}
+
+// Keys that cannot be used are ignored (RFC 7517, section 5). A set without any other is a failure.
+func TestForeignKeys(t *testing.T) {
+	i, v := newIssuer(t, jwt.Issuer{})
+	i.answer = answerWith(rsaKey, ecKey)
+	for _, k := range []key{rsaKey, ecKey} {
+		if _, err := v.Verify(t.Context(), k.sign(valid(nil))); err != nil {
+			t.Errorf("%s: %v", k.id, err)
+		}
+	}
+	i, v = newIssuer(t, jwt.Issuer{})
+	i.answer = answerWith()
+	if _, err := v.Verify(t.Context(), rsaKey.sign(valid(nil))); loquat.CodeOf(err) != loquat.CodeUnavailable {
+		t.Errorf("a set without a key that can be used: %v", err)
+	}
+}
+
 // endless writes until the reader has enough.
 func endless(w http.ResponseWriter) {
 	block := []byte(strings.Repeat(" ", 64<<10))
@@ -293,6 +328,11 @@ func TestRotation(t *testing.T) {
 		i.set(func() { i.answer = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) } })
 		if !accepts(ecKey) || !accepts(laterKey) {
 			t.Error("while the issuer does not answer, its keys are refused")
+		}
+		time.Sleep(time.Minute)
+		i.set(func() { i.answer = answerWith() })
+		if !accepts(ecKey) || !accepts(laterKey) {
+			t.Error("while the issuer has no keys that can be used, its keys are refused")
 		}
 		time.Sleep(time.Minute)
 		i.set(func() { i.answer = func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() } })

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-jose/go-jose/v4"
 )
 
 // fetchTimeout is how long an issuer may take to answer.
@@ -74,16 +77,34 @@ func (s *sparing) fetch(r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("%s answered %s", r.URL.Redacted(), answer.Status)
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxKeySet+1))
-	var set struct {
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxKeySet {
+		return nil, fmt.Errorf("%s answered more than %d bytes", r.URL.Redacted(), maxKeySet)
+	}
+	usable := usableKeys(body)
+	if len(usable.Keys) == 0 {
+		return nil, fmt.Errorf("%s answered no usable keys", r.URL.Redacted())
+	}
+	return json.Marshal(usable)
+}
+
+// usableKeys returns the keys of a set that can verify tokens. The library refuses a whole set for one key that it
+// cannot decode, although RFC 7517, section 5, says to ignore such a key.
+func usableKeys(body []byte) jose.JSONWebKeySet {
+	var all struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	switch {
-	case err != nil:
-		return nil, err
-	case len(body) > maxKeySet:
-		return nil, fmt.Errorf("%s answered more than %d bytes", r.URL.Redacted(), maxKeySet)
-	case json.Unmarshal(body, &set) != nil || len(set.Keys) == 0:
-		return nil, fmt.Errorf("%s answered no keys", r.URL.Redacted())
+	var usable jose.JSONWebKeySet
+	if json.Unmarshal(body, &all) != nil {
+		return usable
 	}
-	return body, nil
+	for _, raw := range all.Keys {
+		var key jose.JSONWebKey
+		if key.UnmarshalJSON(raw) == nil && key.IsPublic() && (key.Algorithm == "" || slices.Contains(algorithms, key.Algorithm)) {
+			usable.Keys = append(usable.Keys, jose.JSONWebKey{Key: key.Key, KeyID: key.KeyID, Algorithm: key.Algorithm, Use: key.Use})
+		}
+	}
+	return usable
 }
