@@ -13,7 +13,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -26,7 +28,7 @@ import (
 // scope is the name of what makes the spans.
 const scope = "loquat"
 
-// maxContent bounds a text in a span, in characters.
+// maxContent bounds a text in a span, and the messages of a span together, in characters.
 const maxContent = 32 << 10
 
 // Tracer starts the spans of requests. A nil Tracer traces nothing.
@@ -258,39 +260,54 @@ type said struct {
 	Parts []part `json:"parts"`
 }
 
-// setMessages sets messages, the newest ones that fit.
+// setMessages sets messages, the newest ones that fit. All of them together have about maxContent characters.
 func (s Span) setMessages(key attribute.Key, messages []loquat.Message) {
 	if !s.content || !s.Traced() {
 		return
 	}
 	var out []said
-	size := 0
-	for i := len(messages) - 1; i >= 0 && size < maxContent; i-- {
-		m := partsOf(messages[i], maxContent-size)
-		size += len(messages[i].Content)
-		out = append([]said{m}, out...)
+	left := maxContent
+	for i := len(messages) - 1; i >= 0 && left > 0; i-- {
+		var m said
+		m, left = partsOf(messages[i], left)
+		out = append(out, m)
 	}
+	slices.Reverse(out)
 	if text, err := json.Marshal(out); err == nil {
 		s.set(key.String(string(text)))
 	}
 }
 
-// partsOf returns a message whose text has at most so many characters.
-func partsOf(m loquat.Message, most int) said {
-	text := loquat.Clip(m.Content, most)
+// frame is about how many characters a message or a part has around its texts.
+const frame = 64
+
+// partsOf returns a message with about so many characters at most, and how many of them are left. Calls of tools that
+// do not fit are left out.
+func partsOf(m loquat.Message, most int) (said, int) {
+	left := most - frame
+	clip := func(text string, n int) string {
+		text = loquat.Clip(text, min(n, left))
+		left -= utf8.RuneCountInString(text)
+		return text
+	}
 	if m.Role == loquat.RoleTool {
-		return said{m.Role, []part{{Type: "tool_call_response", ID: m.Metadata.String(loquat.MetaToolCallID), Response: text}}}
+		id := clip(m.Metadata.String(loquat.MetaToolCallID), loquat.Excerpt)
+		return said{m.Role, []part{{Type: "tool_call_response", ID: id, Response: clip(m.Content, left)}}}, left
 	}
 	out := said{m.Role, nil}
-	if text != "" {
+	if text := clip(m.Content, left); text != "" {
 		out.Parts = append(out.Parts, part{Type: "text", Content: text})
 	}
 	for _, call := range m.ToolCalls() {
-		arguments := json.RawMessage(loquat.Quote(call.Arguments))
-		if json.Valid([]byte(call.Arguments)) {
-			arguments = json.RawMessage(call.Arguments)
+		if left -= frame; left <= 0 {
+			break
 		}
-		out.Parts = append(out.Parts, part{Type: "tool_call", ID: call.ID, Name: call.Name, Arguments: arguments})
+		p := part{Type: "tool_call", ID: clip(call.ID, loquat.Excerpt), Name: clip(call.Name, loquat.Excerpt)}
+		arguments := clip(call.Arguments, left)
+		if p.Arguments = json.RawMessage(arguments); !json.Valid(p.Arguments) {
+			p.Arguments = json.RawMessage(loquat.Quote(arguments))
+		}
+		out.Parts = append(out.Parts, p)
 	}
-	return out
+	return out, left
 }
