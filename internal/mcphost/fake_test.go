@@ -126,6 +126,8 @@ func (f *fakeServer) handle(m message) {
 		switch {
 		case f.does("die of discover"):
 			os.Exit(4)
+		case f.does("new protocol"):
+			f.reply(m, map[string]any{"resultType": "complete", "supportedVersions": []string{"2026-07-28"}, "capabilities": map[string]any{"tools": map[string]any{}}})
 		case !f.does("ignore discover"):
 			f.refuse(m, -32601, "Method not found")
 		}
@@ -183,6 +185,9 @@ func (f *fakeServer) list(m message) {
 	page := map[string]any{"tools": tools[at:min(at+5, len(tools))]}
 	if at+5 < len(tools) {
 		page["nextCursor"] = fmt.Sprint(at + 5)
+	}
+	if f.does("new protocol") {
+		page["resultType"], page["ttlMs"] = "complete", 3_600_000
 	}
 	f.reply(m, page)
 }

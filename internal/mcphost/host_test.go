@@ -216,6 +216,13 @@ func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
 	t.Helper()
 	p, log := startFake(t, "", manifest{"timeout_seconds": timeout, "kind": "feature", "ui": []string{"bare"}})
 	running(t, p)
+	freeze(t, p)
+	wantRestart(t, p, log, ask)
+}
+
+// freeze stops the process of a plugin with SIGSTOP.
+func freeze(t *testing.T, p *Plugin) {
+	t.Helper()
 	s, err := p.running()
 	if err != nil {
 		t.Fatal(err)
@@ -227,6 +234,11 @@ func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
 		state, err := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(s.proc.pid)).Output()
 		return err == nil && strings.HasPrefix(string(state), "T")
 	})
+}
+
+// wantRestart calls a plugin that is stopped and waits for its restart.
+func wantRestart(t *testing.T, p *Plugin, log *words, ask func(*Plugin) error) {
+	t.Helper()
 	if err := ask(p); err == nil {
 		t.Error("a stopped process has answered")
 	}
@@ -234,6 +246,26 @@ func hang(t *testing.T, timeout float64, ask func(*Plugin) error) {
 	if !strings.Contains(log.String(), "it hangs") {
 		t.Errorf("the log:\n%s", log)
 	}
+}
+
+// A process that hangs is also noticed if it has said that its list of tools may be cached.
+func TestHangingAfterACachedList(t *testing.T) {
+	p, log := startFake(t, "new protocol", manifest{"timeout_seconds": 0.5})
+	running(t, p)
+	call := func(name string) error {
+		_, err := findTool(t, p, name).Call(t.Context(), plugin.ToolCall{Name: name})
+		return err
+	}
+	if call("hang") == nil {
+		t.Error("a call that is not answered has a result")
+	}
+	s, err := p.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the check", func() bool { return !s.checkingAlive.Load() })
+	freeze(t, p)
+	wantRestart(t, p, log, func(*Plugin) error { return call("count") })
 }
 
 // A cancelled call returns at once, the process is notified, and its later messages are

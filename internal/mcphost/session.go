@@ -177,7 +177,9 @@ func (s *session) checkAlive() {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			_, _ = s.mcp.ListTools(ctx, nil)
+			c := newCall("") // the SDK would cache the tools of an answer that it gets itself
+			defer s.wire.forget(c)
+			_, _ = s.mcp.ListTools(context.WithValue(ctx, callKey{}, c), nil)
 		}()
 		select {
 		case <-answered:
