@@ -5,6 +5,7 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,78 +40,92 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// endpointEnv are the variables that name a collector where the configuration does not.
-var endpointEnv = []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"}
+// signal is a kind of data that a collector takes, as the names of OpenTelemetry's environment variables have it.
+type signal string
 
-// protocolEnv are the variables that name the protocol of such a collector.
-var protocolEnv = []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"}
+const (
+	traces  signal = "TRACES"
+	metrics signal = "METRICS"
+)
+
+// env returns the value of a variable of the exporters for the signal, or of that for all signals, or "".
+func (s signal) env(name string) string {
+	const prefix = "OTEL_EXPORTER_OTLP_"
+	return cmp.Or(os.Getenv(prefix+string(s)+"_"+name), os.Getenv(prefix+name))
+}
+
+// collector returns the configuration with the protocol for the signal, and whether the configuration or the environment
+// names a collector for the signal.
+func (s signal) collector(c config.Telemetry) (config.Telemetry, bool) {
+	if c.Endpoint != "" {
+		return c, true
+	}
+	if s.env("PROTOCOL") == config.ProtocolGRPC {
+		c.Protocol = config.ProtocolGRPC
+	}
+	return c, s.env("ENDPOINT") != ""
+}
 
 // flushTime is how long Close waits for the last spans.
 const flushTime = 3 * time.Second
 
 // Sender sends spans and metrics. A nil Sender sends nothing.
 type Sender struct {
-	tracer   *trace.Tracer
-	spans    *sdk.TracerProvider
+	tracer   *trace.Tracer         // nil if spans are not sent
+	spans    *sdk.TracerProvider   // the same
 	metrics  *metric.MeterProvider // nil if metrics are not sent
 	failures *loglimit.Logger
 }
 
-// Start returns a Sender, or nil if neither the configuration nor the environment names a collector.
+// Start returns a Sender, or nil if neither the configuration nor the environment names a collector for what is to be sent.
 func Start(ctx context.Context, opts Options) (*Sender, error) {
-	if opts.Config.Endpoint == "" {
-		if firstSet(endpointEnv) == "" {
-			return nil, nil
-		}
-		if firstSet(protocolEnv) == config.ProtocolGRPC {
-			opts.Config.Protocol = config.ProtocolGRPC
-		}
+	forSpans, sendsSpans := traces.collector(opts.Config)
+	forMetrics, sendsMetrics := metrics.collector(opts.Config)
+	sendsMetrics = sendsMetrics && opts.Config.Metrics && opts.Registry != nil
+	if !sendsSpans && !sendsMetrics {
+		return nil, nil
 	}
 	s := &Sender{failures: loglimit.New(opts.Logger)}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		s.failures.Log(slog.LevelWarn, "spans or metrics could not be sent to the collector", "error", err)
 	}))
-	exporter, err := spanExporter(ctx, opts.Config)
-	if err != nil {
-		return nil, fmt.Errorf("telemetry: %w", err)
-	}
 	what, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "loquat"), attribute.String("service.version", opts.Version),
 		attribute.String("service.instance.id", opts.Node)), resource.WithTelemetrySDK(), resource.WithFromEnv())
-	if err != nil {
-		return nil, fmt.Errorf("telemetry: %w", err)
+	if err == nil && sendsSpans {
+		err = s.sendSpans(ctx, forSpans, what)
 	}
-	s.spans = sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(what), sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(opts.Config.SampleRatio))))
-	s.tracer = trace.New(s.spans, opts.Config.Content)
-	if opts.Config.Metrics && opts.Registry != nil {
-		if err := s.sendMetrics(ctx, opts, what); err != nil {
-			return nil, errors.Join(err, s.spans.Shutdown(ctx))
-		}
+	if err == nil && sendsMetrics {
+		err = s.sendMetrics(ctx, forMetrics, opts.Registry, what)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: %w", errors.Join(err, s.shutdown(ctx)))
 	}
 	return s, nil
 }
 
-// firstSet returns the value of the first of these variables that is set, or "".
-func firstSet(names []string) string {
-	for _, name := range names {
-		if v := os.Getenv(name); v != "" {
-			return v
-		}
+// sendSpans sends the spans of the tracer.
+func (s *Sender) sendSpans(ctx context.Context, c config.Telemetry, what *resource.Resource) error {
+	exporter, err := spanExporter(ctx, c)
+	if err != nil {
+		return err
 	}
-	return ""
+	s.spans = sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(what), sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(c.SampleRatio))))
+	s.tracer = trace.New(s.spans, c.Content)
+	return nil
 }
 
 // sendMetrics sends the metrics of a registry, every minute.
-func (s *Sender) sendMetrics(ctx context.Context, opts Options, what *resource.Resource) error {
-	exporter, err := metricExporter(ctx, opts.Config)
+func (s *Sender) sendMetrics(ctx context.Context, c config.Telemetry, registry prometheus.Gatherer, what *resource.Resource) error {
+	exporter, err := metricExporter(ctx, c)
 	if err != nil {
-		return fmt.Errorf("telemetry: %w", err)
+		return err
 	}
-	producer := bridge.NewMetricProducer(bridge.WithGatherer(opts.Registry))
+	producer := bridge.NewMetricProducer(bridge.WithGatherer(registry))
 	s.metrics = metric.NewMeterProvider(metric.WithResource(what), metric.WithReader(metric.NewPeriodicReader(exporter, metric.WithProducer(producer))))
 	return nil
 }
 
-// Tracer returns what makes spans, nil for a nil Sender.
+// Tracer returns what makes spans, nil for a nil Sender and for one that sends metrics alone.
 func (s *Sender) Tracer() *trace.Tracer {
 	if s == nil {
 		return nil
@@ -125,42 +140,63 @@ func (s *Sender) Close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 	defer cancel()
-	err := s.spans.Shutdown(ctx)
-	if s.metrics != nil {
-		err = errors.Join(err, s.metrics.Shutdown(ctx))
-	}
-	if err != nil {
-		s.failures.Log(slog.LevelWarn, "the last spans could not be sent to the collector", "error", err)
+	if err := s.shutdown(ctx); err != nil {
+		s.failures.Log(slog.LevelWarn, "the last spans or metrics could not be sent to the collector", "error", err)
 	}
 	s.failures.Flush()
 }
 
+func (s *Sender) shutdown(ctx context.Context) (err error) {
+	if s.spans != nil {
+		err = s.spans.Shutdown(ctx)
+	}
+	if s.metrics != nil {
+		err = errors.Join(err, s.metrics.Shutdown(ctx))
+	}
+	return err
+}
+
+// spanExporter returns what sends spans. The exporter takes from the environment what no option sets, so there is no option
+// for headers unless the configuration has some.
 func spanExporter(ctx context.Context, c config.Telemetry) (sdk.SpanExporter, error) {
 	if c.Protocol == config.ProtocolGRPC {
 		var opts []otlptracegrpc.Option
 		if c.Endpoint != "" {
-			opts = append(opts, otlptracegrpc.WithEndpointURL(c.Endpoint), otlptracegrpc.WithHeaders(c.Headers))
+			opts = append(opts, otlptracegrpc.WithEndpointURL(c.Endpoint))
+		}
+		if c.Endpoint != "" && len(c.Headers) > 0 {
+			opts = append(opts, otlptracegrpc.WithHeaders(c.Headers))
 		}
 		return otlptracegrpc.New(ctx, opts...)
 	}
 	var opts []otlptracehttp.Option
 	if c.Endpoint != "" {
-		opts = append(opts, otlptracehttp.WithEndpointURL(signalURL(c.Endpoint, "traces")), otlptracehttp.WithHeaders(c.Headers))
+		opts = append(opts, otlptracehttp.WithEndpointURL(signalURL(c.Endpoint, "traces")))
+	}
+	if c.Endpoint != "" && len(c.Headers) > 0 {
+		opts = append(opts, otlptracehttp.WithHeaders(c.Headers))
 	}
 	return otlptracehttp.New(ctx, opts...)
 }
 
+// metricExporter is spanExporter for metrics.
 func metricExporter(ctx context.Context, c config.Telemetry) (metric.Exporter, error) {
 	if c.Protocol == config.ProtocolGRPC {
 		var opts []otlpmetricgrpc.Option
 		if c.Endpoint != "" {
-			opts = append(opts, otlpmetricgrpc.WithEndpointURL(c.Endpoint), otlpmetricgrpc.WithHeaders(c.Headers))
+			opts = append(opts, otlpmetricgrpc.WithEndpointURL(c.Endpoint))
+		}
+		if c.Endpoint != "" && len(c.Headers) > 0 {
+			opts = append(opts, otlpmetricgrpc.WithHeaders(c.Headers))
 		}
 		return otlpmetricgrpc.New(ctx, opts...)
 	}
 	var opts []otlpmetrichttp.Option
 	if c.Endpoint != "" {
-		opts = append(opts, otlpmetrichttp.WithEndpointURL(signalURL(c.Endpoint, "metrics")), otlpmetrichttp.WithHeaders(c.Headers))
+		opts = append(opts, otlpmetrichttp.WithEndpointURL(signalURL(c.Endpoint, "metrics")))
+	}
+	if c.Endpoint != "" && len(c.Headers) > 0 {
+		opts = append(opts, otlpmetrichttp.WithHeaders(c.Headers))
 	}
 	return otlpmetrichttp.New(ctx, opts...)
 }

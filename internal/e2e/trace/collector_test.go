@@ -83,6 +83,7 @@ func (c *collected) overGRPC() string {
 	}
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, c)
+	collectormetrics.RegisterMetricsServiceServer(server, collectedMetrics{of: c})
 	go func() { _ = server.Serve(ln) }()
 	c.t.Cleanup(server.Stop)
 	return "http://" + ln.Addr().String()
@@ -90,13 +91,30 @@ func (c *collected) overGRPC() string {
 
 // Export implements the service of collectors.
 func (c *collected) Export(ctx context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.noteKey(ctx)
+	c.add(in)
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+func (c *collected) noteKey(ctx context.Context) {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		c.mu.Lock()
 		c.keys = append(c.keys, strings.Join(md.Get("api-key"), ","))
 		c.mu.Unlock()
 	}
-	c.add(in)
-	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// collectedMetrics is the service of a collector for metrics.
+type collectedMetrics struct {
+	collectormetrics.UnimplementedMetricsServiceServer
+	of *collected
+}
+
+// Export implements the service.
+func (m collectedMetrics) Export(ctx context.Context, in *collectormetrics.ExportMetricsServiceRequest) (*collectormetrics.ExportMetricsServiceResponse, error) {
+	m.of.noteKey(ctx)
+	m.of.addMetrics(in)
+	return &collectormetrics.ExportMetricsServiceResponse{}, nil
 }
 
 func (c *collected) add(in *collector.ExportTraceServiceRequest) {

@@ -279,26 +279,67 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// Without a collector in the configuration, the environment names it and its protocol.
+// The environment names a collector, for each signal if need be, and its protocol and headers, where the configuration
+// does not.
 func TestEnvironment(t *testing.T) {
-	for protocol, endpoint := range map[string]func(*collected) string{"grpc": (*collected).overGRPC, "http/protobuf": (*collected).overHTTP} {
-		c := &collected{t: t}
-		scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
-		text := fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}}}`, scripted)
-		cfg := binary.WriteConfig(t, text)
-		env := []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint(c), "OTEL_EXPORTER_OTLP_PROTOCOL=" + protocol, "OTEL_SERVICE_NAME=my-chat"}
-		server := binary.Start(t, env, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
-		api := binary.NewClient(t, server.URL)
-		s, err := api.CreateSession(t.Context(), loquat.NewSession{Send: &loquat.Send{Content: new("hi")}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		binary.FollowRequest(t.Context(), t, api, s.ActiveRequestID)
-		server.End(t)
-		if len(c.trees()) != 1 || c.service["service.name"] != "my-chat" {
-			t.Errorf("%s: %d traces of %v", protocol, len(c.trees()), c.service)
-		}
+	const prefix, key = "OTEL_EXPORTER_OTLP_", "the-key-of-the-environment"
+	for name, test := range map[string]struct {
+		env             func(http, grpc string) []string // without the prefix
+		telemetry       func(http, grpc string) string
+		traces, metrics bool
+	}{
+		"http":                    {env: func(http, _ string) []string { return []string{"ENDPOINT=" + http, "PROTOCOL=http/protobuf"} }, traces: true, metrics: true},
+		"grpc":                    {env: func(_, grpc string) []string { return []string{"ENDPOINT=" + grpc, "PROTOCOL=grpc"} }, traces: true, metrics: true},
+		"the headers alone, http": {telemetry: func(http, _ string) string { return fmt.Sprintf(`, "endpoint": %q`, http) }, traces: true, metrics: true},
+		"the headers alone, grpc": {telemetry: func(_, grpc string) string { return fmt.Sprintf(`, "endpoint": %q, "protocol": "grpc"`, grpc) }, traces: true, metrics: true},
+		"for traces":              {env: func(http, _ string) []string { return []string{"TRACES_ENDPOINT=" + http + "/v1/traces"} }, traces: true},
+		"for metrics":             {env: func(http, _ string) []string { return []string{"METRICS_ENDPOINT=" + http + "/v1/metrics"} }, metrics: true},
+		"a protocol for each": {env: func(http, grpc string) []string {
+			return []string{"ENDPOINT=" + http, "METRICS_ENDPOINT=" + grpc, "METRICS_PROTOCOL=grpc"}
+		}, traces: true, metrics: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &collected{t: t, metrics: map[string]bool{}}
+			http, grpc := c.overHTTP(), c.overGRPC()
+			env, telemetry := []string{"OTEL_SERVICE_NAME=my-chat", prefix + "HEADERS=api-key=" + key}, ""
+			if test.env != nil {
+				for _, variable := range test.env(http, grpc) {
+					env = append(env, prefix+variable)
+				}
+			}
+			if test.telemetry != nil {
+				telemetry = test.telemetry(http, grpc)
+			}
+			log := askOnce(t, env, telemetry)
+			if (len(c.trees()) == 1) != test.traces || (len(c.metrics) > 0) != test.metrics || strings.Contains(log, "could not be sent") {
+				t.Errorf("%d traces, %d metrics; the log:\n%s", len(c.trees()), len(c.metrics), log)
+			}
+			if test.traces && c.service["service.name"] != "my-chat" {
+				t.Errorf("the service is %v", c.service)
+			}
+			for _, got := range c.keys {
+				if got != key {
+					t.Errorf("a call of the collector has the key %q", got)
+				}
+			}
+		})
 	}
+}
+
+// askOnce starts a server with metrics, makes one request, and returns the log once the server has ended.
+func askOnce(t *testing.T, env []string, telemetry string) string {
+	t.Helper()
+	scripted := binary.ScriptedBackend(t, backend.Options{Script: json.RawMessage(`{"rate": 0}`)})
+	cfg := binary.WriteConfig(t, fmt.Sprintf(`{"providers": {"main": {"provider": "reference_generic_compatible", "model": "demo", "base_url": "%s/v1"}}, "telemetry": {"metrics": true%s}}`, scripted, telemetry))
+	server := binary.Start(t, env, "serve", "--config", cfg, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	api := binary.NewClient(t, server.URL)
+	s, err := api.CreateSession(t.Context(), loquat.NewSession{Send: &loquat.Send{Content: new("hi")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.FollowRequest(t.Context(), t, api, s.ActiveRequestID)
+	server.End(t)
+	return server.Log.String()
 }
 
 // A collector that is away, or hangs, delays nothing.
