@@ -23,8 +23,12 @@ type Options struct {
 	TLS          *tls.Config   // nil: the default
 }
 
-// ErrPrivate reports that a host has an address to which the client does not connect.
-var ErrPrivate = errors.New("the host has an address that is not public")
+var (
+	// ErrPrivate reports that a host has an address to which the client does not connect.
+	ErrPrivate = errors.New("the host has an address that is not public")
+	// ErrNoAddress reports that the addresses of a host cannot be looked up, or that the host has none.
+	ErrNoAddress = errors.New("the host cannot be looked up")
+)
 
 // maxHeaders bounds the headers of an answer, in bytes.
 const maxHeaders = 64 << 10
@@ -48,13 +52,13 @@ func Client(o Options) *http.Client {
 // lookupWithin bounds how long Check waits for the addresses of a host.
 const lookupWithin = 5 * time.Second
 
-// Check fails with ErrPrivate unless a host has addresses, all of them public.
+// Check checks that a host has addresses, and only public ones. It fails with ErrNoAddress or ErrPrivate.
 func Check(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
 	defer cancel()
 	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil || len(addresses) == 0 {
-		return ErrPrivate
+		return ErrNoAddress
 	}
 	for _, a := range addresses {
 		if !isPublic(a) {

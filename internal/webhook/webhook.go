@@ -13,6 +13,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -278,7 +279,14 @@ func (s *Sender) check(ctx context.Context, w loquat.Webhook) error {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.Fragment != "" {
 		return loquat.Invalid("body.url", "is not an https:// or http:// URL with a host, and without a user and a fragment")
 	}
-	if !s.config.AllowPrivate && outbound.Check(ctx, u.Hostname()) != nil {
+	if s.config.AllowPrivate {
+		return nil
+	}
+	err = outbound.Check(ctx, u.Hostname())
+	if errors.Is(err, outbound.ErrNoAddress) {
+		return loquat.Invalid("body.url", "names a host that cannot be looked up; check the name and try again")
+	}
+	if err != nil {
 		return loquat.Invalid("body.url", "names a host without a public address; webhooks.allow_private_addresses in the configuration allows receivers with private addresses")
 	}
 	return nil

@@ -504,6 +504,10 @@ func TestPrivateAddresses(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
+	_, err := r.Add(t.Context(), loquat.NewWebhook{URL: "https://nothing.invalid/"})
+	if loquat.CodeOf(err) != loquat.CodeInvalid || !strings.Contains(err.Error(), "cannot be looked up") || strings.Contains(err.Error(), "allow_private_addresses") {
+		t.Errorf("a host that cannot be looked up: %v", err)
+	}
 	// A name that was public when the webhook was made.
 	calls := 0
 	to := newReceiver(t, func(http.ResponseWriter, *http.Request) { calls++ })

@@ -508,6 +508,16 @@ func TestPrivateAddresses(t *testing.T) {
 	n.config.AllowPrivate = false
 	n.startNotifier()
 	in := n.service.subscription()
+	said := map[string]bool{}
+	for _, endpoint := range []string{"https://nothing.invalid/x", "https://10.0.0.1/x"} { // which hosts exist is not said
+		try := in
+		try.Endpoint = endpoint
+		_, err := n.notifier.Subscribe(t.Context(), nobody, try)
+		said[fmt.Sprint(err)] = true
+	}
+	if text := fmt.Sprint(said); len(said) != 1 || !strings.Contains(text, "cannot be looked up") {
+		t.Errorf("a host that cannot be looked up, and a private one: %s", text)
+	}
 	for _, endpoint := range []string{
 		in.Endpoint, "https://localhost/x", "https://10.0.0.1/x", "https://192.168.1.1:8443/x", "https://169.254.169.254/latest", "https://[::1]/x",
 		"https://[fe80::1]/x", "https://[::ffff:127.0.0.1]/x", "https://0.0.0.0/x", "https://user@8.8.8.8/x", "http://8.8.8.8/x", "https:///x", "8.8.8.8",
