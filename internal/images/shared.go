@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -49,6 +50,9 @@ const (
 	// failover to a standby that lags may bring the image back, and the object store may carry out
 	// a put that has failed.
 	keepRemoved = 10 * time.Minute
+	// maxFailures is how many objects in a row a cleanup fails to remove before it ends. Then the
+	// whole place has probably failed.
+	maxFailures = 10
 	// maxTries is how often Add stores bytes that are given up before their owner is added.
 	maxTries = 3
 	// openTries is how often Open looks for an object, because one may be removed while another
@@ -154,31 +158,43 @@ func (s *Shared) CleanUp(ctx context.Context) error {
 	return s.removeUnused(ctx)
 }
 
-// removeUnused removes the objects that are unused. The objects of another log, of which this
-// database is a copy, are forgotten but not removed from an external place, because the other
-// log may still own them.
+// removeUnused removes the objects that are unused. An object that cannot be removed does not keep
+// the others: the error of the first one is returned at the end, or after maxFailures in a row.
 func (s *Shared) removeUnused(ctx context.Context) error {
 	before := time.Now()
 	if s.opts.External {
 		before = before.Add(-keepRemoved)
 	}
+	var first error
+	failures := 0 // in a row
 	for after := ""; ; {
 		names, err := store.Read(ctx, s.opts.Store, func(r *store.Reader) ([]string, error) { return r.UnusedObjects(before, after, freedAtATime) })
 		if err != nil || len(names) == 0 {
-			return err
+			return cmp.Or(first, err)
 		}
 		for _, name := range names {
-			if s.opts.External && !strings.HasPrefix(name, s.mark()) {
-				err = s.opts.Store.Update(ctx, func(tx *store.Tx) error { return tx.ForgetObject(name) })
-			} else {
-				err = s.remove(ctx, name)
-			}
-			if err != nil {
-				return fmt.Errorf("remove images that nobody owns: %w", err)
-			}
 			after = name
+			if err := s.removeOrForget(ctx, name); err == nil {
+				failures = 0
+				continue
+			} else if first == nil {
+				first = fmt.Errorf("remove images that nobody owns: %w", err)
+			}
+			if failures++; failures == maxFailures {
+				return first
+			}
 		}
 	}
+}
+
+// removeOrForget removes an object that is unused. The objects of another log, of which this
+// database is a copy, are forgotten but not removed from an external place, because the other
+// log may still own them.
+func (s *Shared) removeOrForget(ctx context.Context, name string) error {
+	if s.opts.External && !strings.HasPrefix(name, s.mark()) {
+		return s.opts.Store.Update(ctx, func(tx *store.Tx) error { return tx.ForgetObject(name) })
+	}
+	return s.remove(ctx, name)
 }
 
 // Check implements Keeper. A place that fails does not make the node unready: it would make all

@@ -224,6 +224,44 @@ func TestExternalBytesOutliveTheirOwner(t *testing.T) {
 	p.wantObjects(t, "removed for an hour", 0)
 }
 
+// An object that cannot be removed does not keep those after it. A store that removes nothing is not asked for all.
+func TestRemovalThatFails(t *testing.T) {
+	const n = 40
+	p := newPlace(t)
+	k := p.keeper(false)
+	createSession(t, p.store, "a")
+	for id := range n {
+		if err := addTo(t, k, p.store, "a", fmt.Sprint(id), upload(t, id)); err != nil {
+			t.Fatal(err)
+		}
+		if err := removeFrom(t, p.store, "a", fmt.Sprint(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused, tried := errors.New("refused"), 0
+	p.fault = func(_ context.Context, operation, _ string) error {
+		if operation == "remove" {
+			tried++
+			return refused
+		}
+		return nil
+	}
+	if err := k.CleanUp(t.Context()); !errors.Is(err, refused) || tried == 0 || tried >= n {
+		t.Errorf("a store that removes nothing was asked %d times: %v", tried, err)
+	}
+	first := p.names()[0]
+	p.fault = func(_ context.Context, operation, name string) error {
+		if operation == "remove" && name == first {
+			return refused
+		}
+		return nil
+	}
+	if err := k.CleanUp(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("the error of the first object: %v", err)
+	}
+	p.wantObjects(t, "the object that cannot be removed", 1)
+}
+
 // A put that failed may be carried out later, when the bytes were given up. They are removed too.
 func TestExternalPutThatIsCarriedOutLate(t *testing.T) {
 	p := newPlace(t)
