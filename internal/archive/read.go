@@ -255,7 +255,7 @@ func (r *Reader) readInto(place string, into any) error {
 		return faultf("%s is %s; docs/archive.md says what it must be", place, loquat.Clip(string(raw), loquat.Excerpt))
 	}
 	if t, ok := into.(*time.Time); ok {
-		*t = storedTime(*t)
+		return storeTime(place, t)
 	}
 	return nil
 }
@@ -300,8 +300,15 @@ func (r *Reader) readAlternative(place string, s *Session) error {
 	return err
 }
 
-// storedTime returns a time with the precision that a store keeps.
-func storedTime(t time.Time) time.Time { return time.UnixMicro(t.UnixMicro()).UTC() }
+// storeTime converts a time to UTC with the precision that a store keeps. The offset can move a time into a year that
+// cannot be written as JSON. That is a fault of the session.
+func storeTime(place string, t *time.Time) error {
+	*t = time.UnixMicro(t.UnixMicro()).UTC()
+	if year := t.Year(); year < 0 || year > 9999 {
+		return faultf("%s is in the year %d in UTC; it must be in the years 0 to 9999", place, year)
+	}
+	return nil
+}
 
 func (r *Reader) readMessages(place string, into *[]loquat.Message) error {
 	return r.readList(place, func(place string) error {
@@ -344,8 +351,7 @@ func (r *Reader) readMessage(place string) (m loquat.Message, err error) {
 	if err := m.Metadata.CheckDepth(); err != nil {
 		return m, faultf("%s.metadata: %w", place, err)
 	}
-	m.CreatedAt = storedTime(m.CreatedAt)
-	return m, nil
+	return m, storeTime(place+".created_at", &m.CreatedAt)
 }
 
 // imageFields are the fields of an image in an archive.

@@ -178,6 +178,37 @@ func TestImportOfFaultySessions(t *testing.T) {
 	r.do("POST", "/sessions/import?agent_id=nobody", string(archivetest.Write(t, one))).wantProblem(t, 422, loquat.CodeInvalid)
 }
 
+// A time whose offset moves it into the year 10000 cannot be written as JSON. One such message in the log would keep
+// all clients from reading their events.
+func TestImportOfTimesBeyondYear9999(t *testing.T) {
+	const late, fine = "9999-12-31T23:59:59-01:00", "2026-01-01T00:00:00Z"
+	session := func(id, created, message, alternative, within string) string {
+		return fmt.Sprintf(`{"session_id":%q,"agent_id":"default","created_at":%q,"updated_at":%q,"metadata":{},"images":[],`+
+			`"messages":[{"id":"m","role":"user","content":"Hello","created_at":%q}],"alternatives":[{"index":0,"created_at":%q,"in_place":true},`+
+			`{"index":0,"created_at":%[5]q,"messages":[{"id":"n","role":"user","content":"Hello","created_at":%[6]q}]}]}`,
+			id, created, fine, message, alternative, within)
+	}
+	r := newRig(t)
+	report := r.importFile(t, "", []byte(`{"format":"loquat-archive","version":1,"sessions":[`+strings.Join([]string{
+		session("a", late, fine, fine, fine), session("b", fine, late, fine, fine), session("c", fine, fine, late, fine),
+		session("d", fine, fine, fine, late), session("good", fine, "9999-12-31T23:59:59+01:00", fine, fine)}, ",\n")+`]}`))
+	if report.Imported != 1 || report.Failed != 4 {
+		t.Fatalf("%+v", report)
+	}
+	for i, want := range []string{"created_at is", "messages[0].created_at is", "alternatives[0].created_at is", "alternatives[1].messages[0].created_at is"} {
+		if got := report.Sessions[i].Error; !strings.HasPrefix(got, want) || !strings.Contains(got, "year 10000") {
+			t.Errorf("%q; want %q", got, want)
+		}
+	}
+	other := `[{"uuid":"late","created_at":"` + late + `","chat_messages":[{"uuid":"1","sender":"human","text":"Hi","created_at":"` + late + `"}]}]`
+	if report := r.importFile(t, "?agent_id=default", []byte(other)); report.Imported != 1 {
+		t.Errorf("a conversation of another application: %+v", report)
+	}
+	for _, path := range []string{"/events?since_id=0000000000000000", "/events?since_id=0000000000000000&session_id=good", "/sessions/claude-late", "/sessions"} {
+		r.do("GET", path, "").want(t, 200)
+	}
+}
+
 // Of a file that is cut off the sessions before the cut are imported. A file of another kind is refused.
 func TestImportOfBrokenFiles(t *testing.T) {
 	r := newRig(t)

@@ -383,7 +383,8 @@ func (m *moment) UnmarshalJSON(raw []byte) error {
 		}
 		m.Time = time.UnixMicro(int64(math.Round(number * 1e6))).UTC()
 	case json.Unmarshal(raw, &text) == nil:
-		if t, err := time.Parse(time.RFC3339Nano, text); err == nil && t.Year() > 1 {
+		// The offset can move a time into a year that cannot be written as JSON, so the year counts in UTC.
+		if t, err := time.Parse(time.RFC3339Nano, text); err == nil && t.UTC().Year() > 1 && t.UTC().Year() <= 9999 {
 			m.Time = time.UnixMicro(t.UnixMicro()).UTC()
 		}
 	}
