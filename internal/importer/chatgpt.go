@@ -134,7 +134,7 @@ func (r *chatGPTReader) begin(after int) { r.chatGPTState = r.after[after] }
 func (r *chatGPTReader) read(i int) {
 	id := r.nodes[i].id
 	if m := r.mapping[id].Message; m != nil {
-		r.message("message "+id, m)
+		r.message(messagePlace(id), m)
 	}
 	if r.chatGPTState != (chatGPTState{}) {
 		r.after[i] = r.chatGPTState
@@ -263,8 +263,9 @@ func pointedFile(url string) string {
 
 // shows reports whether one of the parts of a message names a file.
 func (r *chatGPTReader) shows(c chatGPTContent, id string) bool {
+	file := []byte(id)
 	for _, part := range c.Parts {
-		if !r.c.mayAdd(len(part)) || bytes.Contains(part, []byte(id)) {
+		if !r.c.mayAdd(len(part)) || bytes.Contains(part, file) {
 			return true
 		}
 	}

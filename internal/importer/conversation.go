@@ -143,6 +143,10 @@ func (c *conversation) add(id string, m loquat.Message) {
 	c.messages = append(c.messages, m)
 }
 
+// messagePlace returns the place of a message for notes. Each part of a message gets a place with the place of the
+// message in it, so a long id is clipped.
+func messagePlace(id string) string { return "message " + loquat.Clip(id, loquat.Excerpt) }
+
 // answer is a message that becomes several: one for each round of tool calls and one for each result.
 type answer struct {
 	c     *conversation

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"loquat"
 	"loquat/internal/archive"
@@ -268,6 +269,64 @@ func TestMessagesOfManyParts(t *testing.T) {
 	}
 	if got := describe(t, strings.NewReader(claude(2000))); !strings.Contains(got, "SESSION claude-1") {
 		t.Errorf("2,000 parts: %.300s", got)
+	}
+}
+
+// openWebUIAnswer returns an export of Open WebUI with one answer.
+func openWebUIAnswer(t testing.TB, id, rest string) string {
+	t.Helper()
+	return fmt.Sprintf(`[{"id": "1", "chat": {"history": {"currentId": %q, "messages": {%[1]q: {"role": "assistant", %s}}}}}]`, id, rest)
+}
+
+// Blocks in an answer of Open WebUI are read in the same time whether or not their summaries are closed. With a search
+// to the end of the answer for each block the ratio is over 100.
+func TestDetailsWithoutEndOfSummary(t *testing.T) {
+	const size = 1 << 20
+	fastest := func(block string) time.Duration {
+		content := strings.Repeat(block, size/len(block))
+		file := openWebUIAnswer(t, "m", `"content": `+string(loquat.Quote(content)))
+		least := time.Hour
+		for range 2 {
+			begin := time.Now()
+			_ = describe(t, strings.NewReader(file))
+			least = min(least, time.Since(begin))
+		}
+		return least
+	}
+	ordinary := fastest(`<details type="reasoning">A summary</details>`)
+	for _, block := range []string{`<details type="reasoning"><summary></details>`, `<details type="reasoning"`, `<details type="reasoning">`, `<details type="thoughts">`} {
+		if got := fastest(block); got > 10*ordinary {
+			t.Errorf("%s takes %v, and ordinary blocks %v", block, got, ordinary)
+		}
+	}
+}
+
+// Blocks are found also next to things that only look like them.
+func TestDetails(t *testing.T) {
+	content := `a <details type="other">b</details> <details type="reasoning" done="true">` + "\n" +
+		`<summary>S</summary>` + "\n> c\n> d\n" + `</details> e <details type="reasoning">f <summary>g</summary></details> h <details type="reasoning"> i`
+	item := readOne(t, options(t), openWebUIAnswer(t, "m", `"content": `+string(loquat.Quote(content))))
+	m := item.Session.Messages[0]
+	if want := "a <details type=\"other\">b</details>\n\ne\n\nh <details type=\"reasoning\"> i"; m.Content != want {
+		t.Errorf("content %q, want %q", m.Content, want)
+	}
+	if got, want := m.Metadata.String(loquat.MetaReasoning), "c\nd\n\nf <summary>g</summary>"; got != want {
+		t.Errorf("reasoning %q, want %q", got, want)
+	}
+}
+
+// The place of a message with a long id is short. Otherwise each of its parts would copy the id.
+func TestLongIDs(t *testing.T) {
+	id := strings.Repeat("x", 1<<20)
+	parts := strings.Repeat(`{"type": "strange"},`, 1000) + `{"type": "strange"}`
+	for name, file := range map[string]string{
+		"Open WebUI": openWebUIAnswer(t, id, `"output": [`+parts+`]`),
+		"LibreChat":  `[{"conversationId": "1", "messages": [{"messageId": "` + id + `", "content": [` + parts + `]}]}]`,
+	} {
+		allocated := testing.Benchmark(func(b *testing.B) { _ = describe(t, strings.NewReader(file)) }).AllocedBytesPerOp()
+		if allocated > 200<<20 {
+			t.Errorf("%s: 1,000 parts of a message with an id of 1 MB allocate %d bytes", name, allocated)
+		}
 	}
 }
 

@@ -142,7 +142,7 @@ func readLibreChat(c *conversation, raw []byte) error {
 		if m.Model == "" {
 			m.Model = in.Options.Model
 		}
-		readLibreChatMessage(c, "message "+m.MessageID, m)
+		readLibreChatMessage(c, messagePlace(m.MessageID), m)
 	}))
 	return nil
 }

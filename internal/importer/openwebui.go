@@ -125,7 +125,7 @@ func readOpenWebUI(c *conversation, raw []byte) error {
 }
 
 func readOpenWebUIMessage(c *conversation, id string, in openWebUIMessage) {
-	place := "message " + id
+	place := messagePlace(id)
 	if !loquat.ValidRole(in.Role) {
 		c.note("%s is of the role %q and is left out", place, loquat.Clip(in.Role, loquat.Excerpt))
 		return
@@ -226,37 +226,77 @@ func joined(raw json.RawMessage) string {
 }
 
 var (
-	detailsBlock = regexp.MustCompile(`(?s)<details type="(reasoning|tool_calls|code_interpreter)"([^>]*)>\s*(?:<summary>.*?</summary>)?(.*?)</details>\s*`)
-	attribute    = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
-	codeFence    = regexp.MustCompile("^```.*\n|\n```$")
-	quoteMark    = regexp.MustCompile(`(?m)^> ?`)
+	detailsHead = regexp.MustCompile(`^<details type="(reasoning|tool_calls|code_interpreter)"`)
+	attribute   = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
+	codeFence   = regexp.MustCompile("^```.*\n|\n```$")
+	quoteMark   = regexp.MustCompile(`(?m)^> ?`)
 )
+
+// detailsBlock is a block of HTML in an answer.
+type detailsBlock struct {
+	kind, attributes, inner string
+	rest                    string // the content after the block
+}
+
+// cutDetails returns the text before the first block of a content, and the block. found is false if there is no block.
+// Each search stops at the end of the block: one pattern for whole blocks would read the rest of the content for each
+// block whose summary is not closed, which takes an hour for 2 MB of them.
+func cutDetails(content string) (before string, block detailsBlock, found bool) {
+	const mark, end = `<details type="`, "</details>"
+	for at := 0; ; at += len(mark) {
+		next := strings.Index(content[at:], mark)
+		if next < 0 {
+			return content, block, false
+		}
+		at += next
+		head := detailsHead.FindStringSubmatch(content[at:min(len(content), at+len(mark)+len(`code_interpreter"`))])
+		if head == nil {
+			continue
+		}
+		attributes, tail, opened := strings.Cut(content[at+len(head[0]):], ">")
+		inner, rest, closed := strings.Cut(tail, end)
+		if !opened || !closed { // nor is a later block closed
+			return content, block, false
+		}
+		inner = strings.TrimLeft(inner, "\t\n\f\r ")
+		if summary, text, ok := strings.Cut(inner, "</summary>"); ok && strings.HasPrefix(summary, "<summary>") {
+			inner = text
+		}
+		return content[:at], detailsBlock{head[1], attributes, inner, rest}, true
+	}
+}
 
 // details reads an answer in which reasoning and tool calls are blocks of HTML.
 func (w *openWebUIWriter) details(content string) {
-	at := 0
-	for _, place := range detailsBlock.FindAllStringSubmatchIndex(content, -1) {
-		w.c.addText(&w.m, strings.TrimSpace(content[at:place[0]]))
-		at = place[1]
-		inner := html.UnescapeString(content[place[6]:place[7]])
-		values := map[string]string{}
-		for _, a := range attribute.FindAllStringSubmatch(content[place[4]:place[5]], -1) {
-			values[a[1]] = html.UnescapeString(a[2])
+	for {
+		text, block, found := cutDetails(content)
+		w.c.addText(&w.m, strings.TrimSpace(text))
+		if !found {
+			return
 		}
-		switch content[place[2]:place[3]] {
-		case "reasoning":
-			w.c.setReasoning(&w.m, quoteMark.ReplaceAllString(inner, ""))
-			continue
-		case "code_interpreter":
-			w.ran(values["id"], codeFence.ReplaceAllString(strings.TrimSpace(inner), ""), textOf([]byte(values["output"])))
-			continue
-		}
-		w.c.callTool(&w.m, values["id"], values["name"], textOf([]byte(values["arguments"])))
-		result := textOf([]byte(values["result"]))
-		if result == "" {
-			result = strings.TrimSpace(inner)
-		}
-		w.result(values["id"], values["name"], result)
+		content = block.rest
+		w.block(block)
 	}
-	w.c.addText(&w.m, strings.TrimSpace(content[at:]))
+}
+
+func (w *openWebUIWriter) block(block detailsBlock) {
+	inner := html.UnescapeString(block.inner)
+	values := map[string]string{}
+	for _, a := range attribute.FindAllStringSubmatch(block.attributes, -1) {
+		values[a[1]] = html.UnescapeString(a[2])
+	}
+	switch block.kind {
+	case "reasoning":
+		w.c.setReasoning(&w.m, quoteMark.ReplaceAllString(inner, ""))
+		return
+	case "code_interpreter":
+		w.ran(values["id"], codeFence.ReplaceAllString(strings.TrimSpace(inner), ""), textOf([]byte(values["output"])))
+		return
+	}
+	w.c.callTool(&w.m, values["id"], values["name"], textOf([]byte(values["arguments"])))
+	result := textOf([]byte(values["result"]))
+	if result == "" {
+		result = strings.TrimSpace(inner)
+	}
+	w.result(values["id"], values["name"], result)
 }
