@@ -116,8 +116,34 @@ func readChatGPT(c *conversation, raw []byte) error {
 
 // chatGPTState is what the messages before tell about the next one of a branch.
 type chatGPTState struct {
-	reasoning      string // of the next message of the model
-	callID, called string // the tool whose result comes next
+	reasoning      *thought // the last one for the next message of the model
+	callID, called string   // the tool whose result comes next
+}
+
+// thought is a part of the reasoning before a message of the model. Branches share the parts before they diverge.
+type thought struct {
+	before *thought
+	text   string
+	size   int // of the text and those before
+}
+
+// then returns the reasoning with another part.
+func (t *thought) then(text string) *thought {
+	next := &thought{before: t, text: text, size: len(text)}
+	if t != nil {
+		next.size += t.size
+	}
+	return next
+}
+
+// String returns the whole reasoning.
+func (t *thought) String() string {
+	var parts []string
+	for ; t != nil; t = t.before {
+		parts = append(parts, t.text)
+	}
+	slices.Reverse(parts)
+	return strings.Join(parts, "")
 }
 
 // chatGPTReader reads the messages of branches in their order.
@@ -144,18 +170,22 @@ func (r *chatGPTReader) read(i int) {
 // end adds reasoning that no message followed.
 func (r *chatGPTReader) end() {
 	m := loquat.Message{Role: loquat.RoleAssistant}
-	if r.c.setReasoning(&m, r.reasoning); !isEmpty(m) {
+	if r.setReasoning(&m); !isEmpty(m) {
 		r.c.add("", m)
+	}
+}
+
+// setReasoning adds the reasoning before a message to the message.
+func (r *chatGPTReader) setReasoning(m *loquat.Message) {
+	if r.reasoning != nil && r.c.repeats(r.reasoning.size) {
+		r.c.setReasoning(m, r.reasoning.String())
 	}
 }
 
 func (r *chatGPTReader) message(place string, in *chatGPTMessage) {
 	if in.Content.Type == "thoughts" {
 		for _, t := range in.Content.Thoughts {
-			if !r.c.mayAdd(len(r.reasoning)) {
-				break
-			}
-			r.reasoning += strings.TrimSpace(t.Summary+"\n"+t.Content) + "\n\n"
+			r.reasoning = r.reasoning.then(strings.TrimSpace(t.Summary+"\n"+t.Content) + "\n\n")
 		}
 		return
 	}
@@ -184,7 +214,7 @@ func (r *chatGPTReader) message(place string, in *chatGPTMessage) {
 		if id == "" || r.called != in.Author.Name {
 			id = in.ID
 		}
-		m.Metadata = m.Metadata.Set(loquat.MetaToolCallID, id).Set(loquat.MetaToolName, in.Author.Name)
+		r.c.setTool(&m, id, in.Author.Name)
 	}
 	if !isEmpty(m) {
 		r.c.add(in.ID, m)
@@ -199,8 +229,8 @@ func (r *chatGPTReader) answer(in *chatGPTMessage, m *loquat.Message) {
 		r.c.callTool(m, in.ID, in.Recipient, m.Content)
 		m.Content = ""
 	}
-	r.c.setReasoning(m, r.reasoning)
-	r.reasoning = ""
+	r.setReasoning(m)
+	r.reasoning = nil
 	switch in.Metadata.FinishDetails.Type {
 	case "interrupted":
 		m.Metadata = m.Metadata.Set(loquat.MetaIncomplete, "interrupted")
@@ -208,7 +238,7 @@ func (r *chatGPTReader) answer(in *chatGPTMessage, m *loquat.Message) {
 		m.Metadata = m.Metadata.Set(loquat.MetaFinishReason, "length")
 	}
 	if in.Metadata.Model != "" && !isEmpty(*m) {
-		m.Metadata = m.Metadata.Set(loquat.MetaModel, in.Metadata.Model)
+		m.Metadata = m.Metadata.Set(loquat.MetaModel, loquat.Clip(in.Metadata.Model, maxName))
 	}
 }
 
@@ -282,7 +312,8 @@ func (r *chatGPTReader) citations(place string, in *chatGPTMessage, m *loquat.Me
 		if !strings.HasPrefix(ref.Text, "\ue200") || ref.Alt == "" {
 			continue
 		}
-		if !r.c.mayAdd(len(m.Content) + strings.Count(m.Content, ref.Text)*len(ref.Alt)) {
+		added := strings.Count(m.Content, ref.Text) * len(ref.Alt)
+		if !r.c.mayAdd(len(m.Content)+added) || !r.c.repeats(added) {
 			return
 		}
 		m.Content = strings.ReplaceAll(m.Content, ref.Text, ref.Alt)

@@ -131,9 +131,9 @@ func readClaudeBlock(c *conversation, place string, b claudeBlock, m *loquat.Mes
 
 // readClaudeResult adds the message with the result of a tool: a text, or a list of blocks.
 func readClaudeResult(c *conversation, place string, in claudeMessage, b claudeBlock) {
-	m := toolResult(b.ToolUseID, b.Name, "", in.CreatedAt.Time)
+	m := c.toolResult(b.ToolUseID, b.Name, "", in.CreatedAt.Time)
 	if b.IsError {
-		m.Metadata.Set(loquat.MetaIsError, true)
+		m.Metadata = m.Metadata.Set(loquat.MetaIsError, true)
 	}
 	var blocks []claudeBlock
 	if json.Unmarshal(b.Content, &m.Content) != nil {

@@ -65,7 +65,8 @@ type conversation struct {
 	images   map[string]bool  // ids of images
 	added    int              // messages
 
-	copied, mayCopy int // bytes of messages that were copied to add a part to them
+	copied, mayCopy     int // bytes of messages that were copied to add a part to them
+	repeated, mayRepeat int // bytes of values that many messages may have, once for each message
 }
 
 // label sets the title of a session and how lists show it.
@@ -156,7 +157,7 @@ type answer struct {
 }
 
 func (c *conversation) newAnswer(id, role, model string, at time.Time) answer {
-	return answer{c: c, id: id, model: model, m: loquat.Message{Role: role, CreatedAt: at}}
+	return answer{c: c, id: id, model: loquat.Clip(model, maxName), m: loquat.Message{Role: role, CreatedAt: at}}
 }
 
 // flush adds the message so far, unless it shows nothing, and begins another one.
@@ -164,7 +165,7 @@ func (a *answer) flush() {
 	if isEmpty(a.m) {
 		return
 	}
-	if a.model != "" && a.m.Role == loquat.RoleAssistant {
+	if a.model != "" && a.m.Role == loquat.RoleAssistant && a.c.repeats(len(a.model)) {
 		a.m.Metadata = a.m.Metadata.Set(loquat.MetaModel, a.model)
 	}
 	a.c.add(a.id, a.m)
@@ -174,7 +175,7 @@ func (a *answer) flush() {
 // result adds the result of a tool call as a message of its own.
 func (a *answer) result(id, name, content string) {
 	a.flush()
-	a.c.add("", toolResult(id, name, content, a.m.CreatedAt))
+	a.c.add("", a.c.toolResult(id, name, content, a.m.CreatedAt))
 }
 
 // A part is added to a message by copying the message. So the bytes that may be copied are bounded, by the size of the
@@ -198,6 +199,24 @@ func (c *conversation) mayAdd(size int) bool {
 	return c.copied <= c.mayCopy
 }
 
+// Some values are in the file once and in many messages: the model, the id and name of a tool, and ChatGPT's reasoning
+// before several answers. Each message gets a copy, so the bytes of these copies are bounded.
+const (
+	freeRepeats = 64 << 20
+	maxRepeats  = 8   // of each byte of the conversation
+	maxName     = 200 // characters of the name of a model or a tool
+)
+
+// errRepeats reports that long values are in too many messages.
+var errRepeats = errors.New("has long reasoning, ids or names that would be repeated in too many messages")
+
+// repeats charges the bytes of a value that a message gets and others may get as well. It reports whether the message
+// may have the value. Otherwise the conversation is refused at its end.
+func (c *conversation) repeats(size int) bool {
+	c.repeated += size
+	return c.repeated <= c.mayRepeat
+}
+
 // callTool adds a tool call to a message. Arguments that are not JSON become a text.
 func (c *conversation) callTool(m *loquat.Message, id, name, arguments string) {
 	if !c.roomFor(m) {
@@ -206,14 +225,21 @@ func (c *conversation) callTool(m *loquat.Message, id, name, arguments string) {
 	if !json.Valid([]byte(arguments)) {
 		arguments = string(loquat.Quote(arguments))
 	}
-	m.Metadata = m.Metadata.Set(loquat.MetaToolCalls, append(m.ToolCalls(), loquat.ToolCall{ID: id, Name: name, Arguments: arguments}))
+	m.Metadata = m.Metadata.Set(loquat.MetaToolCalls, append(m.ToolCalls(), loquat.ToolCall{ID: id, Name: loquat.Clip(name, maxName), Arguments: arguments}))
 }
 
 // toolResult returns the message with the result of a tool call.
-func toolResult(id, name, content string, at time.Time) loquat.Message {
+func (c *conversation) toolResult(id, name, content string, at time.Time) loquat.Message {
 	m := loquat.Message{Role: loquat.RoleTool, Content: content, CreatedAt: at}
-	m.Metadata = m.Metadata.Set(loquat.MetaToolCallID, id).Set(loquat.MetaToolName, name)
+	c.setTool(&m, id, name)
 	return m
+}
+
+// setTool sets the tool call whose result a message is.
+func (c *conversation) setTool(m *loquat.Message, id, name string) {
+	if name = loquat.Clip(name, maxName); c.repeats(len(id) + len(name)) {
+		m.Metadata = m.Metadata.Set(loquat.MetaToolCallID, id).Set(loquat.MetaToolName, name)
+	}
 }
 
 // addText appends a paragraph to the content of a message.
@@ -345,8 +371,11 @@ func (c *conversation) finish() (archive.Session, []string, error) {
 		}
 		return nil
 	})
-	if c.copied > c.mayCopy {
+	switch {
+	case c.copied > c.mayCopy:
 		err = errParts
+	case c.repeated > c.mayRepeat:
+		err = errRepeats
 	}
 	for i := range s.Alternatives {
 		s.Alternatives[i].CreatedAt = beginning(s, s.Alternatives[i])

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -239,6 +240,15 @@ func TestUnreadableFiles(t *testing.T) {
 	}
 }
 
+// allocatedBytes returns how many bytes the program allocates while do runs.
+func allocatedBytes(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
 // A message of very many parts would be copied once for each of them, which takes hours for a file of a few MB.
 func TestMessagesOfManyParts(t *testing.T) {
 	many := func(n int, part string) string { return strings.Repeat(part+",", n-1) + part }
@@ -263,12 +273,71 @@ func TestMessagesOfManyParts(t *testing.T) {
 		return `[{"conversationId": "1", "title": "t", "endpoint": "openAI", "recursive": true, "messages": [` +
 			strings.Repeat(`{"messageId": "m", "isCreatedByUser": true, "text": "x", "children": [`, levels) + many(leaves, `{}`) + strings.Repeat(`]}`, levels) + `]}]`
 	}
-	allocated := testing.Benchmark(func(b *testing.B) { _ = describe(t, strings.NewReader(deep(2000, 5000))) }).AllocedBytesPerOp()
+	allocated := allocatedBytes(func() { _ = describe(t, strings.NewReader(deep(2000, 5000))) })
 	if allocated > 1<<30 {
 		t.Errorf("a deep tree of 100 KB allocates %d bytes", allocated)
 	}
 	if got := describe(t, strings.NewReader(claude(2000))); !strings.Contains(got, "SESSION claude-1") {
 		t.Errorf("2,000 parts: %.300s", got)
+	}
+}
+
+// repetitions are conversations that have a value of 1 MB once, which many messages get.
+func repetitions() map[string]struct{ file, want string } {
+	long := strings.Repeat("x", 1<<20)
+	children := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	answers := children(`, "a%d": {"parent": "t", "message": {"author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["a"]}}}`, 1000)
+	results := children(`, "a%d": {"parent": "t", "message": {"author": {"role": "tool", "name": "python"}, "content": {"content_type": "text", "parts": ["a"]}}}`, 1000)
+	claude := children(`{"uuid": "%d", "sender": "assistant", "text": "a"},`, 1500)
+	outputs := children(`{"type": "function_call_output", "call_id": "c", "output": "%d"},`, 1500)
+	var chain strings.Builder
+	for i := range 3000 { // each thought has an answer, and each answer has all thoughts before
+		fmt.Fprintf(&chain, `, "n%d": {"parent": "n%d", "message": {"author": {"role": "assistant"}, "content": {"content_type": "thoughts", "thoughts": [{"content": %q}]}}}`, i, i-1, long[:1000])
+		fmt.Fprintf(&chain, `, "a%d": {"parent": "n%[1]d", "message": {"author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["a"]}}}`, i)
+	}
+	logs := children(`{"type": "logs", "logs": "%0100d"},`, 10_000)
+	const refused = "would be repeated in too many messages"
+	return map[string]struct{ file, want string }{
+		"reasoning":          {`[{"id": "1", "mapping": {"t": {"message": {"author": {"role": "assistant"}, "content": {"content_type": "thoughts", "thoughts": [{"content": "` + long + `"}]}}}` + answers + `}}]`, refused},
+		"reasoning in parts": {`[{"id": "1", "mapping": {"x": {}` + chain.String() + `}}]`, refused},
+		"id of a tool call": {`[{"id": "1", "mapping": {"t": {"message": {"id": "` + long + `", "recipient": "python", "author": {"role": "assistant"}, "content": {"content_type": "code", "text": "1"}}}` +
+			results + `}}]`, refused},
+		"logs of code": {`[{"conversationId": "1", "messages": [{"messageId": "m", "content": [{"type": "tool_call", "tool_call": {"id": "c", "code_interpreter": {"input": "1", "outputs": [` +
+			strings.TrimSuffix(logs, ",") + `]}}}]}]}]`, "SESSION librechat-1"},
+		"model":        {`[{"uuid": "1", "model": "` + long + `", "chat_messages": [` + strings.TrimSuffix(claude, ",") + `]}]`, "SESSION claude-1"},
+		"name of tool": {`[{"id": "1", "chat": {"messages": [{"id": "m", "role": "assistant", "output": [{"type": "function_call", "call_id": "c", "name": "` + long + `"},` + strings.TrimSuffix(outputs, ",") + `]}]}}]`, "SESSION open-webui-1"},
+	}
+}
+
+// A value that is in a file once must not fill the memory because many messages get a copy of it.
+func TestValuesOfManyMessages(t *testing.T) {
+	for name, c := range repetitions() {
+		var got string
+		allocated := allocatedBytes(func() { got = describe(t, strings.NewReader(c.file)) })
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%s: %.300s; want %q", name, got, c.want)
+		}
+		if allocated > 1<<30 {
+			t.Errorf("%s: a file of %d bytes allocates %d bytes", name, len(c.file), allocated)
+		}
+	}
+}
+
+// Reasoning of ChatGPT in many parts is whole, and the time for it is linear.
+func TestReasoningInManyParts(t *testing.T) {
+	var b strings.Builder
+	for i := range 8000 {
+		fmt.Fprintf(&b, `"n%d": {"parent": "n%d", "message": {"author": {"role": "assistant"}, "content": {"content_type": "thoughts", "thoughts": [{"summary": "%[1]d", "content": "%[3]s"}]}}}, `, i, i-1, strings.Repeat("x", 200))
+	}
+	item := readOne(t, options(t), `{"id": "1", "mapping": {`+b.String()+`"a": {"parent": "n7999", "message": {"author": {"role": "assistant"}, "content": {"content_type": "text", "parts": ["a"]}}}}}`)
+	if n := len(item.Session.Messages); n != 1 || strings.Count(item.Session.Messages[0].Metadata.String(loquat.MetaReasoning), "\n\n") != 7999 {
+		t.Errorf("%d messages", n)
 	}
 }
 
@@ -323,7 +392,7 @@ func TestLongIDs(t *testing.T) {
 		"Open WebUI": openWebUIAnswer(t, id, `"output": [`+parts+`]`),
 		"LibreChat":  `[{"conversationId": "1", "messages": [{"messageId": "` + id + `", "content": [` + parts + `]}]}]`,
 	} {
-		allocated := testing.Benchmark(func(b *testing.B) { _ = describe(t, strings.NewReader(file)) }).AllocedBytesPerOp()
+		allocated := allocatedBytes(func() { _ = describe(t, strings.NewReader(file)) })
 		if allocated > 200<<20 {
 			t.Errorf("%s: 1,000 parts of a message with an id of 1 MB allocate %d bytes", name, allocated)
 		}

@@ -110,13 +110,15 @@ func (t libreChatToolCall) normal(c *conversation, place string) libreChatToolCa
 		return t
 	}
 	t.Name, t.Args = "code_interpreter", loquat.Quote(t.Code.Input)
+	var logs strings.Builder
 	for _, out := range t.Code.Outputs {
 		if out.Type == "logs" {
-			t.Output += out.Logs
+			logs.WriteString(out.Logs)
 		} else {
 			c.note("%s: a result of type %q is left out", place, loquat.Clip(out.Type, loquat.Excerpt))
 		}
 	}
+	t.Output += logs.String()
 	return t
 }
 

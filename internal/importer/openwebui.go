@@ -191,7 +191,7 @@ func (w *openWebUIWriter) output(place string, part openWebUIOutput) {
 		if w.names == nil {
 			w.names = map[string]string{}
 		}
-		w.names[part.CallID] = part.Name
+		w.names[part.CallID] = loquat.Clip(part.Name, maxName)
 		w.c.callTool(&w.m, part.CallID, part.Name, part.Arguments)
 	case "function_call_output":
 		w.result(part.CallID, w.names[part.CallID], joined(part.Output))
