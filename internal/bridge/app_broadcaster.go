@@ -342,7 +342,13 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 	if err != nil {
 		return err
 	}
-	for _, rec := range loquat.CompactForPush(window) {
+	if len(window) == 0 {
+		a.cursor = until
+		return nil
+	}
+	events := loquat.CompactForPush(window)
+	for i, rec := range events {
+		events[i] = loquat.Record{} // memory for what is sent is free while the rest waits for the app
 		if a.sight.of(rec.SessionID, rec.User) {
 			push, err := newEventPush(a.ctx, a.broadcaster.topic, a.broadcaster.log, rec, a.omitSession)
 			if err != nil && a.ctx.Err() == nil && loquat.CodeOf(err) == loquat.CodeInternal {
@@ -357,9 +363,6 @@ func (a *app) sendUpTo(until loquat.EventID) error {
 			}
 		}
 		a.cursor = rec.ID
-	}
-	if len(window) == 0 {
-		a.cursor = until
 	}
 	return nil
 }

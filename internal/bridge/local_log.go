@@ -21,7 +21,7 @@ func (l localLog) Check(ctx context.Context, since loquat.EventID) error {
 }
 
 func (l localLog) Window(ctx context.Context, since, until loquat.EventID, user string, wait time.Duration) ([]loquat.Record, error) {
-	w, err := l.feed.Events(ctx, feed.Query{Since: &since, Until: until, User: user, Wait: wait, Raw: true})
+	w, err := l.feed.Events(ctx, feed.Query{Since: &since, Until: until, User: user, Wait: wait, Raw: true, Bytes: windowBytes})
 	return w.Events, err
 }
 

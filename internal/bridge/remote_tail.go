@@ -45,10 +45,11 @@ func (t *tail) add(rec loquat.Record) {
 // covers reports whether the tail has all events after since.
 func (t *tail) covers(since loquat.EventID) bool { return since >= t.floor && since <= t.last }
 
-// windowEvents and windowBytes bound a window.
+// windowEvents and windowBytes bound a window. Each app that lags holds the window that is sent to the app, and an app may
+// take long to read, so windows are small.
 const (
 	windowEvents = 1000
-	windowBytes  = 8 << 20
+	windowBytes  = 256 << 10
 )
 
 // window returns the next events after since, up to until if until is not 0. covered is
