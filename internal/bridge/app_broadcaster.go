@@ -125,8 +125,12 @@ func (b *broadcaster) deliver(since loquat.EventID, window []loquat.Record) {
 	window = loquat.CompactForPush(window)
 	whole, bare := b.wantedForms()
 	pushes := make([]pushed, len(window))
-	for i, rec := range window {
-		pushes[i] = b.encode(rec, whole, bare)
+	for i, size := 0, 0; i < len(window); i++ {
+		if size > maxEncoded {
+			whole, bare = false, false
+		}
+		pushes[i] = b.encode(window[i], whole, bare)
+		size += pushes[i].size()
 	}
 	last := window[len(window)-1].ID
 	b.mu.Lock()
@@ -156,12 +160,27 @@ func (b *broadcaster) wantedForms() (whole, bare bool) {
 	return whole, bare
 }
 
-// pushed is an event in the forms that apps asked for. A form that could not be encoded
-// is nil; apps that need it catch up instead.
+// pushed is an event in the forms that apps asked for. A form that could not be encoded, or
+// was too much, is nil; apps that need it catch up instead.
 type pushed struct {
 	id            loquat.EventID
 	session, user string
 	whole, bare   *phx.Push
+}
+
+// maxEncoded bounds the pushes of a window, in bytes. Small events of a large session are large pushes. An app's queue
+// usually has no room for more, so further pushes would be encoded in vain.
+const maxEncoded = 1 << 20
+
+// size returns the size of both forms in bytes.
+func (p pushed) size() (n int) {
+	if p.whole != nil {
+		n = p.whole.Size()
+	}
+	if p.bare != nil && p.bare != p.whole {
+		n += p.bare.Size()
+	}
+	return n
 }
 
 func (b *broadcaster) encode(rec loquat.Record, whole, bare bool) pushed {

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,6 +221,58 @@ func TestStuckApp(t *testing.T) {
 	}
 	for well.next().eventID() < 200 {
 	}
+}
+
+// largeLog is a log of small events of a session with 1 MiB.
+type largeLog struct {
+	*memLog
+	encoded atomic.Int64
+}
+
+func (l *largeLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record, _ bool) ([]byte, error) {
+	l.encoded.Add(1)
+	return rec.AppendJSON(dst, loquat.Quote(strings.Repeat("x", 1<<20))), nil
+}
+
+// A burst of small events of a large session is not encoded as a whole before the first event is sent. All apps still
+// get each event once.
+func TestBurstOfLargeEvents(t *testing.T) {
+	const events, apps = 200, 2
+	log, door := &largeLog{memLog: newMemLog()}, newDoor()
+	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: log, Authenticate: door.authenticate}, Logger: quiet}))
+	var phones []*phone
+	for range apps {
+		p := callWith(t, url, 0)
+		p.join(rigTopic, map[string]any{"token": "good"})
+		phones = append(phones, p)
+	}
+	rec, err := loquat.Event{Type: loquat.SessionCreated, SessionID: "s"}.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.mu.Lock()
+	for i := range events - 1 {
+		rec.ID = loquat.EventID(i + 1)
+		log.records = append(log.records, rec)
+	}
+	log.mu.Unlock()
+	log.append(rec) // wakes the broadcaster, which sees all events at once
+	time.Sleep(time.Second)
+	if n := log.encoded.Load(); n == 0 || n > 40 {
+		t.Errorf("%d events were encoded before the apps read any", n)
+	}
+	var all sync.WaitGroup
+	for _, p := range phones {
+		all.Go(func() {
+			for want := loquat.EventID(1); want <= events; want++ {
+				if got := p.next(); !strings.HasPrefix(string(got.payload), `{"event":{"event_id":"`+want.String()) {
+					t.Errorf("%.100s instead of %s", got.payload, want)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestGet(t *testing.T) {

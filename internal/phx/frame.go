@@ -199,6 +199,9 @@ func NewPush(topic, event string, payload []byte) *Push {
 	return &Push{topic: topic, event: event, payload: payload}
 }
 
+// Size returns the size of the payload in bytes.
+func (p *Push) Size() int { return len(p.payload) }
+
 func (p *Push) names(v Version) []byte {
 	i := int(v) - 1
 	p.once[i].Do(func() {

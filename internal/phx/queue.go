@@ -17,7 +17,7 @@ type item struct {
 	ref     string
 }
 
-func (it item) size() int { return len(it.push.payload) }
+func (it item) size() int { return it.push.Size() }
 
 // queue holds the frames that a socket has not sent yet. It is bounded in frames and bytes,
 // but an empty queue accepts an item of any size. Its memory grows with use, so that an idle
