@@ -63,11 +63,14 @@ const maxServerFrame = 33 << 20
 
 // Bounds of queries to a server.
 const (
-	connectWithin = 5 * time.Second  // how long a join waits for a server that is not connected
-	askWithin     = 20 * time.Second // between two pushes of the server
-	maxAsking     = 32               // concurrent queries per server
-	maxAskingGets = 24               // of them reads of apps, which may take long
+	connectWithin = 5 * time.Second // how long a join waits for a server that is not connected
+	maxAsking     = 32              // concurrent queries per server
+	maxAskingGets = 24              // of them reads of apps, which may take long
 )
+
+// askWithin bounds the time between two pushes of the server in an answer. A read of an app has getWithin instead: the
+// server may be quiet for as long as a long poll lasts.
+var askWithin = 20 * time.Second
 
 // maxAnswer is the most bytes of a window of events.
 var maxAnswer = 64 << 20

@@ -90,7 +90,11 @@ func (r *remote) ask(ctx context.Context, event string, params askParams, take f
 	if err := server.push(ctx, event, params); err != nil {
 		return Answer{}, errDisconnected
 	}
-	answer, err := q.wait(ctx, take)
+	silence := askWithin
+	if event == eventGet {
+		silence = getWithin
+	}
+	answer, err := q.wait(ctx, silence, take)
 	if err != nil {
 		_ = server.push(server.member.Context(), eventCancel, askParams{ID: params.ID})
 	}
@@ -108,9 +112,9 @@ func (c *serverChannel) push(ctx context.Context, event string, params askParams
 	return c.member.Send(ctx, phx.NewPush(c.member.Topic(), event, payload))
 }
 
-// wait passes the parts of the answer to take, until the answer ends.
-func (q *query) wait(ctx context.Context, take func(Part) error) (Answer, error) {
-	silence := time.NewTimer(askWithin)
+// wait passes the parts of the answer to take, until the answer ends. It fails once the server is silent for too long.
+func (q *query) wait(ctx context.Context, within time.Duration, take func(Part) error) (Answer, error) {
+	silence := time.NewTimer(within)
 	defer silence.Stop()
 	for {
 		select {
@@ -132,7 +136,7 @@ func (q *query) wait(ctx context.Context, take func(Part) error) (Answer, error)
 		case <-ctx.Done():
 			return Answer{}, ctx.Err()
 		}
-		silence.Reset(askWithin)
+		silence.Reset(within)
 	}
 }
 

@@ -208,6 +208,28 @@ func TestRelay(t *testing.T) {
 	}
 }
 
+// A read of an app may be quiet for longer than other queries, as a long poll is.
+func TestQuietRead(t *testing.T) {
+	former := askWithin
+	t.Cleanup(func() { askWithin = former })
+	askWithin = 200 * time.Millisecond
+	o := newRemoteServer()
+	o.api = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(3 * askWithin):
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(w, "late")
+	})
+	_, url := newBridge(t, History{})
+	o.forward(t, url, "server-token")
+	p := call(t, url)
+	p.join(rigTopic, map[string]any{"token": "good"})
+	if status, body, reply := p.get("/events?wait=30"); status != phx.StatusOK || body != "late" {
+		t.Errorf("%s %q %s", status, body, reply)
+	}
+}
+
 // Invalid pushes of a server are refused. A repeated event is acknowledged and ignored.
 func TestServerPushes(t *testing.T) {
 	h, url := newBridge(t, History{})
