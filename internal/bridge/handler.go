@@ -80,7 +80,12 @@ func (h *Hub) claim(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", answer.ContentType)
+	// The type is not the server's choice: a page of HTML would run with the bridge's origin.
+	media := "application/json"
+	if answer.Status >= http.StatusBadRequest {
+		media = "application/problem+json"
+	}
+	w.Header().Set("Content-Type", media)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(answer.Status)
 	_, _ = w.Write(parts)

@@ -101,8 +101,14 @@ func (r *remote) ask(ctx context.Context, event string, params askParams, take f
 	if ctx.Err() != nil && server.member.Context().Err() != nil {
 		return Answer{}, errDisconnected
 	}
+	if passedOn := event == eventGet || event == eventClaim; err == nil && passedOn && (answer.Status < 200 || answer.Status > 599) {
+		return Answer{}, errBadStatus
+	}
 	return answer, err
 }
+
+// errBadStatus reports an answer that cannot be passed on. net/http panics for such a status.
+var errBadStatus = loquat.Errorf(loquat.CodeUnavailable, "the server's answer has no valid status")
 
 func (c *serverChannel) push(ctx context.Context, event string, params askParams) error {
 	payload, err := json.Marshal(params)

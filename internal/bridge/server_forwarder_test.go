@@ -257,9 +257,51 @@ func TestServerPushes(t *testing.T) {
 			t.Errorf("%s %s: %s %s", c.event, c.payload, r.Status, r.Response)
 		}
 	}
+	testStatuses(t, p, url)
 	r := h.remotes["home"]
 	if window, _ := r.tail.window(0, 0); len(window) != 1 || string(window[0].AppendJSON(nil, nil)) != `{"event_id":"0000000000000002","type":"partial","session_id":"s","more":1}` {
 		t.Errorf("the tail has %d events", len(window))
+	}
+}
+
+// testStatuses checks that p, a server, cannot make the bridge answer a claim with an invalid status or with HTML.
+func testStatuses(t *testing.T, p *phone, url string) {
+	t.Helper()
+	push := func(event, payload string) {
+		replied := make(chan phx.Reply, 1)
+		if err := p.client.Push(serverTopic+"home", event, []byte(payload), func(r phx.Reply) { replied <- r }); err != nil {
+			t.Fatal(err)
+		}
+		<-replied
+	}
+	push(eventAccess, `{"codes":["ABCD"],"tokens":[]}`)
+	defer http.DefaultClient.CloseIdleConnections()
+	for done, want := range map[string]string{
+		`"status":200,"content_type":"text/html"`: "200 application/json",
+		`"status":422,"content_type":"text/html"`: "422 application/problem+json",
+		`"content_type":"text/html"`:              "503 text/plain; charset=utf-8", // as the test's writeError writes it
+		`"status":99`:                             "503 text/plain; charset=utf-8",
+		`"status":101`:                            "503 text/plain; charset=utf-8",
+		`"status":1000`:                           "503 text/plain; charset=utf-8",
+	} {
+		answered := make(chan string, 1)
+		go func() {
+			resp, err := http.Post(strings.TrimSuffix(url, "/bridge")+"/pairing/claim", "application/json", strings.NewReader(`{"code":"ABCD-0123456789"}`))
+			if err != nil {
+				answered <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			answered <- fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("Content-Type"))
+		}()
+		var asked askParams
+		if got := p.next(); got.event != eventClaim || json.Unmarshal(got.payload, &asked) != nil {
+			t.Fatalf("%s %s", got.event, got.payload)
+		}
+		push(eventGetDone, fmt.Sprintf(`{"id":%q,%s}`, asked.ID, done))
+		if got := <-answered; got != want {
+			t.Errorf("%s: %s, want %s", done, got, want)
+		}
 	}
 }
 
