@@ -209,6 +209,18 @@ func TestImportOfTimesBeyondYear9999(t *testing.T) {
 	}
 }
 
+// Conversations of another application without ids are different sessions, and are skipped when they are there already.
+func TestImportOfConversationsWithoutIDs(t *testing.T) {
+	r := newRig(t)
+	file := []byte(`[{"chat_messages":[{"sender":"human","text":"One"}]},{"chat_messages":[{"sender":"human","text":"Two"}]}]`)
+	if report := r.importFile(t, "?agent_id=default", file); report.Imported != 2 {
+		t.Errorf("%+v", report)
+	}
+	if report := r.importFile(t, "?agent_id=default", file); report.Skipped != 2 {
+		t.Errorf("again: %+v", report)
+	}
+}
+
 // Of a file that is cut off the sessions before the cut are imported. A file of another kind is refused.
 func TestImportOfBrokenFiles(t *testing.T) {
 	r := newRig(t)

@@ -54,6 +54,7 @@ func keysOf(raw []byte) map[string]bool {
 // conversation is a conversation of another application while it becomes a session.
 type conversation struct {
 	kind    string // the format
+	raw     []byte // the JSON
 	agent   string
 	files   *zipFiles
 	session archive.Session
@@ -94,8 +95,13 @@ func (c *conversation) label(title string, pinned, archived bool, tags []string)
 	}
 }
 
-// begin sets the id and the times of a session.
+// begin sets the id and the times of a session. Conversations without an id get different ids, and each the same one
+// when it is imported again.
 func (c *conversation) begin(id string, created, updated time.Time) {
+	if id == "" {
+		hash := sha256.Sum256(c.raw)
+		id = hex.EncodeToString(hash[:16])
+	}
 	c.session.SessionID = c.derive(id, 64)
 	c.session.CreatedAt, c.session.UpdatedAt = created, updated
 }

@@ -257,7 +257,7 @@ func (f *File) conversation(place string, in *strictjson.Stream) (archive.Item, 
 		if f.Format == "" {
 			f.Format = kind.name
 		}
-		c := &conversation{kind: kind.name, files: f.files, agent: f.opts.AgentID, mayCopy: freeCopies + maxCopies*len(raw), mayRepeat: freeRepeats + maxRepeats*len(raw)}
+		c := &conversation{kind: kind.name, raw: raw, files: f.files, agent: f.opts.AgentID, mayCopy: freeCopies + maxCopies*len(raw), mayRepeat: freeRepeats + maxRepeats*len(raw)}
 		item.Err = kind.read(c, raw)
 		var err error
 		if item.Session, item.Notes, err = c.finish(); item.Err == nil {
