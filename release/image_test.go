@@ -3,9 +3,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -91,7 +94,8 @@ func TestImageRuns(t *testing.T) {
 	root := t.TempDir()
 	files := mutate.Extract(image)
 	unpack(t, files, root)
-	if err := errors.Join(files.Close(), os.Chmod(root, 0o755)); err != nil {
+	// The user of the image can write to /data alone, as with --read-only.
+	if err := errors.Join(files.Close(), os.Chmod(root, 0o755), os.Chmod(filepath.Join(root, "tmp"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
@@ -104,15 +108,50 @@ func TestImageRuns(t *testing.T) {
 	if out, err := c.command(config.Config.Healthcheck.Test[1:]...).CombinedOutput(); err == nil {
 		t.Errorf("the health check passes although nothing runs: %s", out)
 	}
-	if token := outputOf(t, c.command("loquat", "token", "new", "admin")); !strings.Contains(token, "loq_") {
-		t.Errorf("the token is %s", token)
+	said := outputOf(t, c.command("loquat", "token", "new", "admin"))
+	token := regexp.MustCompile(`\bloq_\S+`).FindString(said)
+	if token == "" {
+		t.Errorf("the token is %s", said)
 	}
 	stop := serve(t, c.command(slices.Concat(config.Config.Entrypoint, config.Config.Cmd)...))
 	outputOf(t, c.command(config.Config.Healthcheck.Test[1:]...))
+	editLongChat(t, "http://"+address, token)
 	stop()
 	if out, err := c.command(config.Config.Healthcheck.Test[1:]...).CombinedOutput(); err == nil {
 		t.Errorf("the health check passes after the end: %s", out)
 	}
+}
+
+// editLongChat makes a chat of 100 messages and sends another in place of most of them, for which SQLite
+// needs a temporary file.
+func editLongChat(t *testing.T, url, token string) {
+	t.Helper()
+	post := func(path, body string) (created struct {
+		SessionID string `json:"session_id"`
+	}) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode >= http.StatusBadRequest {
+			t.Fatalf("%s: %s %v\n%s", path, resp.Status, err, answer)
+		}
+		if err := json.Unmarshal(answer, &created); err != nil {
+			t.Fatalf("%s: %v\n%s", path, err, answer)
+		}
+		return created
+	}
+	message := `{"role": "user", "content": "` + strings.Repeat("x", 2000) + `"}`
+	chat := post("/sessions", `{"messages": [`+strings.Repeat(message+", ", 99)+message+`]}`)
+	post("/sessions/"+chat.SessionID+"/send", `{"content": "again", "delete_from": 1}`)
 }
 
 // container runs commands as an image says.

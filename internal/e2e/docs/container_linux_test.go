@@ -29,6 +29,9 @@ func TestContainer(t *testing.T) {
 	if !strings.Contains(c.file, "CGO_ENABLED=0 go build ") {
 		t.Error("the image has no libraries, and the binary is not built without C")
 	}
+	if page := newOperator(t).page; strings.Count(page, "--read-only") != strings.Count(page, "--read-only --tmpfs /tmp ") {
+		t.Error("the root of the container is read-only, and the container has no /tmp")
+	}
 	if c.env["LOQUAT_LISTEN"] != "0.0.0.0:8787" {
 		t.Errorf("it listens on %q", c.env["LOQUAT_LISTEN"])
 	}
@@ -43,16 +46,29 @@ func TestContainer(t *testing.T) {
 	}
 	c.env["LOQUAT_LISTEN"] = "127.0.0.1:0" // nobody else is to reach it
 	api := c.serve(strings.TrimSpace(string(token)))
-	s, err := api.CreateSession(t.Context(), loquat.NewSession{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := c.editLongChat(api)
 	if out, err := c.command("backup", "/data/copy").CombinedOutput(); err != nil {
 		t.Errorf("backup: %v\n%s", err, out)
 	}
 	if _, err := api.Session(t.Context(), s.SessionID); err != nil {
 		t.Error(err)
 	}
+}
+
+// editLongChat makes a chat of 100 messages and sends another in place of most of them. SQLite then needs a
+// temporary file, and the data directory is the only one that the container can write to.
+func (c *container) editLongChat(api *client.Client) loquat.Snapshot {
+	c.t.Helper()
+	message := loquat.NewMessage{Role: "user", Content: strings.Repeat("x", 2000)}
+	s, err := api.CreateSession(c.t.Context(), loquat.NewSession{Messages: slices.Repeat([]loquat.NewMessage{message}, 100)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	from := 1
+	if _, err := api.Send(c.t.Context(), s.SessionID, loquat.Send{Content: &message.Content, DeleteFrom: &from}); err != nil {
+		c.t.Errorf("a message is edited: %v", err)
+	}
+	return s
 }
 
 // container is the last stage of Containerfile.

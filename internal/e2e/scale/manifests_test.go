@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -280,11 +282,17 @@ func TestManifestsAgree(t *testing.T) {
 	}
 	secrets["admin-token"] = strings.Repeat("0123456789abcdef", 3)
 	checkConfig(t, config, "/run/secrets/loquat/", secrets)
+	if at(t, container, "securityContext", "readOnlyRootFilesystem") == true && !slices.ContainsFunc(at(t, container, "volumeMounts").([]any), mountsTmp) {
+		t.Error("the root of the pod is read-only, and the pod has no /tmp")
+	}
 	probe := func(name, field string) float64 { return at(t, container, name, field).(float64) }
 	if seconds := probe("startupProbe", "periodSeconds") * probe("startupProbe", "failureThreshold"); seconds < 600 {
 		t.Errorf("a pod that upgrades the schema is killed after %vs", seconds)
 	}
 }
+
+// mountsTmp reports whether a volume is mounted at /tmp.
+func mountsTmp(mount any) bool { return mount.(map[string]any)["mountPath"] == "/tmp" }
 
 // The server accepts the configuration of deploy/compose.yaml.
 func TestComposeConfiguration(t *testing.T) {
@@ -293,6 +301,9 @@ func TestComposeConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := at(t, docs[0], "configs", "loquat", "content").(string)
+	if node := at(t, docs[0], "services", "node1").(map[string]any); node["read_only"] == true && !reflect.DeepEqual(node["tmpfs"], []any{"/tmp"}) {
+		t.Error("the root of a node is read-only, and the node has no /tmp")
+	}
 	secrets := map[string]string{}
 	for name := range at(t, docs[0], "secrets").(map[string]any) {
 		secrets[name] = strings.Repeat("0123456789abcdef", 3)

@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -131,8 +133,9 @@ func (db *DB) open(ctx context.Context, dir string) error {
 	db.mark = datadir.OpenMark(dir, db.log)
 	// auto_vacuum must come first: it takes effect only before the first write, and changing
 	// the journal mode writes.
-	pool, err := sql.Open("sqlite", dsn(db.path, "auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(lockTimeout),
-		"wal_autocheckpoint(0)", "journal_size_limit("+strconv.Itoa(walSoftLimit)+")", cacheSize(writerCache)))
+	pragmas := append([]string{"auto_vacuum(INCREMENTAL)", "journal_mode(WAL)", "synchronous(FULL)", busyTimeout(lockTimeout),
+		"wal_autocheckpoint(0)", "journal_size_limit(" + strconv.Itoa(walSoftLimit) + ")", cacheSize(writerCache)}, temporaryFiles(dir)...)
+	pool, err := sql.Open("sqlite", dsn(db.path, pragmas...))
 	if err != nil {
 		return err
 	}
@@ -176,6 +179,19 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 func busyTimeout(d time.Duration) string {
 	return "busy_timeout(" + strconv.FormatInt(d.Milliseconds(), 10) + ")"
+}
+
+// temporaryFiles returns the pragma that makes SQLite write its temporary files into the data directory.
+// A container with a read-only root may have no other writable directory, and a statement that changes
+// many rows fails without one. The operator may name another directory in SQLITE_TMPDIR.
+//
+// The setting is one for the process, and SQLite guards it with a mutex. Only the pool of a store has the
+// pragma: the directories of copies do not last.
+func temporaryFiles(dir string) []string {
+	if os.Getenv("SQLITE_TMPDIR") != "" {
+		return nil
+	}
+	return []string{"temp_store_directory('" + strings.ReplaceAll(dir, "'", "''") + "')"}
 }
 
 func cacheSize(kib int) string { return "cache_size(-" + strconv.Itoa(kib) + ")" }
