@@ -33,5 +33,12 @@ else
   install build --omit=dev -w web -w clients/typescript
 fi
 
-newer=$(find web clients/typescript/src package-lock.json -newer internal/web/dist/index.html -type f ! -path '*/node_modules/*' ! -path 'web/test/*' ! -name schema.ts -print -quit 2>/dev/null || echo changed)
-if [[ -n $newer || ! -e internal/web/dist/index.html || ! -e node_modules/.loquat-packages.json ]]; then node web/build.mjs; fi
+# The stamp says that a build has succeeded, and when that build began. An interrupted build leaves none.
+stamp=node_modules/.loquat-page
+newer=$(find web clients/typescript/src package-lock.json tsconfig.base.json -newer "$stamp" -type f ! -path '*/node_modules/*' ! -path 'web/test/*' ! -name schema.ts -print -quit 2>/dev/null || echo changed)
+if [[ -n $newer || ! -e internal/web/dist/index.html || ! -e node_modules/.loquat-packages.json ]]; then
+  rm -f "$stamp"
+  touch "$stamp.new"
+  node web/build.mjs
+  mv "$stamp.new" "$stamp"
+fi
