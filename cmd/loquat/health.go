@@ -41,7 +41,12 @@ func newHealthCommand() *cobra.Command {
 			if ready {
 				path = "/readyz"
 			}
-			if err := askHealth(cmd.Context(), localURL(cfg.Server)+path, cmd.OutOrStdout()); err != nil {
+			url := localURL(cfg.Server) + path
+			err := askHealth(cmd.Context(), url, cmd.OutOrStdout())
+			if unusable != nil && errors.Is(err, errNotOK) { // a server whose certificate is in the unusable file answers HTTP with 400
+				err = askHealth(cmd.Context(), strings.Replace(url, "http:", "https:", 1), cmd.OutOrStdout())
+			}
+			if err != nil {
 				return cmp.Or(unusable, err)
 			}
 			if unusable != nil {
@@ -55,7 +60,10 @@ func newHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// askHealth prints the answer of a URL, and fails unless it is 200.
+// errNotOK reports that a server answers with another status than 200.
+var errNotOK = errors.New("the server is not healthy")
+
+// askHealth prints the answer of a URL. If the status of the answer is not 200, the error is errNotOK.
 func askHealth(ctx context.Context, url string, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
@@ -75,7 +83,7 @@ func askHealth(ctx context.Context, url string, stdout io.Writer) error {
 		return fmt.Errorf("the server does not answer: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s is %s: %s", url, resp.Status, tui.OneLine(string(body)))
+		return fmt.Errorf("%w: %s is %s: %s", errNotOK, url, resp.Status, tui.OneLine(string(body)))
 	}
 	_, err = fmt.Fprintln(stdout, tui.OneLine(strings.TrimSpace(string(body))))
 	return err

@@ -34,12 +34,10 @@ func TestHealth(t *testing.T) {
 				t.Errorf("%s%s: %v %s", name, flag, err, out.String())
 			}
 		}
-		if name == "plain" {
-			binary.WriteFile(t, file, `{`)
-			var said strings.Builder
-			if err := run(t.Context(), strings.Fields("health --config "+file+" --listen "+address), strings.NewReader(""), io.Discard, &said); err != nil || !strings.Contains(said.String(), "would not start again") {
-				t.Errorf("with a broken file: %v %s", err, &said)
-			}
+		binary.WriteFile(t, file, `{`)
+		var said strings.Builder
+		if err := run(t.Context(), strings.Fields("health --config "+file+" --listen "+address), strings.NewReader(""), io.Discard, &said); err != nil || !strings.Contains(said.String(), "would not start again") {
+			t.Errorf("%s with a broken file: %v %s", name, err, &said)
 		}
 		stop()
 		if err := run(t.Context(), strings.Fields("health --config "+file+" --listen "+address), strings.NewReader(""), io.Discard, io.Discard); err == nil {
