@@ -116,7 +116,7 @@ func (r *release) goPackages(p *platform) (list []goPackage, err error) {
 }
 
 // licenceFile matches the names of files with licences and notices.
-var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-][\w.-]+)?$`)
+var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([._-][\w.-]+)?$`)
 
 // addLicences adds the licences in a directory that was not seen before.
 func (p *part) addLicences(dir string, seen map[string]bool) error {

@@ -339,6 +339,14 @@ func TestBillOfMaterials(t *testing.T) {
 	if npm < 50 {
 		t.Errorf("there are %d npm packages", npm)
 	}
+	// A file LICENSE_list of this module has another licence than the module.
+	if i := slices.IndexFunc(r.parts, func(p part) bool { return p.name == "github.com/hashicorp/golang-lru/v2" }); i < 0 {
+		t.Error("golang-lru is not in the program")
+	} else if r.parts[i].licence != "BSD-3-Clause AND MPL-2.0" {
+		t.Errorf("golang-lru has the licence %q", r.parts[i].licence)
+	} else if !bytes.Contains(r.licenses, []byte("Copyright (c) 2009 The Go Authors.")) || len(r.parts[i].texts) != 2 {
+		t.Errorf("golang-lru has %d licences", len(r.parts[i].texts))
+	}
 	for _, p := range r.parts {
 		if !bytes.Contains(r.licenses, []byte("\n"+p.name+" "+p.version+"\n")) {
 			t.Errorf("%s does not name %s", licensesName, p.name)

@@ -19,7 +19,7 @@ function packagesOf(metafiles) {
 /** licenceText returns the licence file of a package, else the part of its README that has the licence. */
 async function licenceText(folder) {
   const entries = await readdir(folder);
-  const file = entries.find((entry) => /^(licen[cs]e|copying)([.-][\w.-]+)?$/i.test(entry));
+  const file = entries.find((entry) => /^(licen[cs]e|copying)([._-][\w.-]+)?$/i.test(entry));
   if (file) return readFile(join(folder, file), "utf8");
   const readme = entries.find((entry) => /^readme(\.\w+)?$/i.test(entry));
   const section = readme && /^#+ *licen[cs]e[^\n]*\n([\s\S]*)/im.exec(await readFile(join(folder, readme), "utf8"))?.[1];
