@@ -222,6 +222,29 @@ func TestComposeFile(t *testing.T) {
 			t.Errorf("%s is valid", e.what)
 		}
 	}
+	secretsAreIgnored(t, text)
+}
+
+// secretsAreIgnored checks that neither a commit nor an image takes the files of the secrets, which are in the
+// root of the repository.
+func secretsAreIgnored(t *testing.T, text string) {
+	t.Helper()
+	docs, err := documents(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ignoring := range []struct{ file, root string }{{".gitignore", "/"}, {".dockerignore", ""}} {
+		patterns, err := os.ReadFile(filepath.Join("..", "..", "..", ignoring.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range at(t, docs[0], "secrets").(map[string]any) {
+			file, ok := strings.CutPrefix(at(t, docs[0], "secrets", name, "file").(string), "./")
+			if !ok || !slices.Contains(strings.Split(string(patterns), "\n"), ignoring.root+file) {
+				t.Errorf("%s does not have the secret %s", ignoring.file, file)
+			}
+		}
+	}
 }
 
 // at returns what is at a path in a document, such as "spec", "template".
