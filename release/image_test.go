@@ -206,10 +206,19 @@ func TestImageEqualsContainerfile(t *testing.T) {
 	if len(want) != 1 {
 		t.Errorf("Containerfile lacks some of %q", want)
 	}
-	for _, name := range []string{"--from=build /out/loquat /usr/local/bin/loquat", "--from=build --chown=65532:65532 /out/data /data"} {
+	for _, name := range []string{
+		"--from=build /out/loquat /usr/local/bin/loquat", "--from=build --chown=65532:65532 /out/data /data", "LICENSE /usr/share/doc/loquat/LICENSE",
+	} {
 		if !copies[name] {
 			t.Errorf("Containerfile does not COPY %s", name)
 		}
+	}
+	if stages := strings.TrimSuffix(string(text), last); !strings.Contains(stages, "\nCOPY package.json package-lock.json tsconfig.base.json ./\n") {
+		t.Error("the stage of the page lacks a file that web/tsconfig.json extends")
+	}
+	ignored, err := os.ReadFile("../.dockerignore")
+	if err != nil || slices.Contains(strings.Split(string(ignored), "\n"), ".git") {
+		t.Errorf("the program has no version, because the build cannot read the commit: %v", err)
 	}
 	if _, ok := config.Volumes["/data"]; !ok || len(config.ExposedPorts) != 1 {
 		t.Errorf("volumes %v, ports %v", config.Volumes, config.ExposedPorts)
