@@ -86,6 +86,9 @@ func (r *release) sourceDate() (time.Time, error) {
 
 // compile builds the program for all platforms and for this one.
 func (r *release) compile() error {
+	if err := r.requireNoExperiments(); err != nil {
+		return err
+	}
 	all := r.platforms
 	if !slices.Contains(all, r.host) {
 		all = append([]*platform{r.host}, all...)
@@ -100,11 +103,25 @@ func (r *release) compile() error {
 	return r.identify()
 }
 
-// goCommand returns a command of Go for a platform. What else would change the result is fixed.
+// requireNoExperiments fails if an experiment of Go is switched on. No value of GOEXPERIMENT overrides one that
+// `go env -w` has set.
+func (r *release) requireNoExperiments() error {
+	out, err := r.goCommand(r.host, "env", "GOEXPERIMENT").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOEXPERIMENT: %w", err)
+	}
+	if on := string(bytes.TrimSpace(out)); on != "" {
+		return fmt.Errorf("the experiment %s of Go is switched on, which changes the program; run go env -u GOEXPERIMENT", on)
+	}
+	return nil
+}
+
+// goCommand returns a command of Go for a platform. What else would change the result is fixed. An empty variable
+// would not override one that `go env -w` has set.
 func (r *release) goCommand(p *platform, args ...string) *exec.Cmd {
 	cmd := exec.Command("go", args...)
 	cmd.Dir = r.root
-	cmd.Env = append(os.Environ(), "GOOS="+p.os, "GOARCH="+p.arch, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0")
+	cmd.Env = append(os.Environ(), "GOOS="+p.os, "GOARCH="+p.arch, "CGO_ENABLED=0", "GOFLAGS=-buildvcs=auto", "GOFIPS140=off", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0")
 	return cmd
 }
 

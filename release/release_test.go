@@ -172,7 +172,11 @@ func TestReproducible(t *testing.T) {
 	copyChanges(t, r.root, other)
 	out := filepath.Join(t.TempDir(), "files")
 	cmd := exec.Command("sh", "-c", `umask 077 && make web && cd release && go run . -maintainer 'Loquat <test@loquat.example>' -out "$0" -platforms "$1"`, out, r.options.platforms)
-	cmd.Dir, cmd.Env = other, append(os.Environ(), "TZ=Asia/Kathmandu", "LC_ALL=C", "GOMAXPROCS=1", "GOFLAGS=-buildvcs=false -tags=nothing")
+	settings := filepath.Join(t.TempDir(), "go.env") // as go env -w writes them
+	if err := os.WriteFile(settings, []byte("GOFLAGS=-tags=nothing\nGOFIPS140=latest\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Dir, cmd.Env = other, append(os.Environ(), "TZ=Asia/Kathmandu", "LC_ALL=C", "GOMAXPROCS=1", "GOFLAGS=-buildvcs=false -tags=nothing", "GOENV="+settings)
 	outputOf(t, cmd)
 	want, err := os.ReadFile(filepath.Join(r.out, sumsName))
 	if err != nil {
@@ -371,6 +375,23 @@ func TestUnknownPlatform(t *testing.T) {
 		if _, err := newRelease(options{root: "..", platforms: name}, t.TempDir()); err == nil || !strings.Contains(err.Error(), "-platforms") {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// A release is not built with experiments of Go, which `go env -w` may have switched on.
+func TestExperimentsAreRefused(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "0")
+	r, err := newRelease(options{root: t.TempDir(), platforms: platforms}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := filepath.Join(t.TempDir(), "go.env")
+	if err := os.WriteFile(settings, []byte("GOEXPERIMENT=boringcrypto\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOENV", settings)
+	if err := r.compile(); err == nil || !strings.Contains(err.Error(), "go env -u GOEXPERIMENT") {
+		t.Errorf("the error is %v", err)
 	}
 }
 
