@@ -19,7 +19,7 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 OBJECTS     = $$($(GO) tool -modfile=.ci/s3.mod -n versitygw)
 
-.PHONY: web run build test e2e browser pictures race conformance backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages fmt clean
+.PHONY: web run build test e2e browser pictures race conformance crash backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages fmt clean
 
 web: ## build the web client, if Node.js is there
 	@web/make.sh
@@ -109,7 +109,7 @@ bench: ## run the benchmarks; BENCHFLAGS='-only decoder' runs a part
 	$(GO) -C bench run . $(BENCHFLAGS)
 
 mutants: ## change the code of PACKAGES in thousands of ways, and list the changes that no test notices
-	@for folder in $(PACKAGES); do $(GO) -C bench run ./mutants -accepted mutants/accepted.txt $(MUTANTFLAGS) ../$$folder; done
+	@code=0; for folder in $(PACKAGES); do $(GO) -C bench run ./mutants -accepted mutants/accepted.txt $(MUTANTFLAGS) ../$$folder || code=$$?; done; exit $$code
 
 simulate: ## show what 10 million sessions in cells need; SIMULATEFLAGS='-help' lists the assumptions
 	@$(GO) run ./internal/cells $(SIMULATEFLAGS)
