@@ -115,16 +115,16 @@ func TestTokenForOtherData(t *testing.T) {
 	address := strings.TrimPrefix(p.URL, "http://")
 	const warning = "does not know this token"
 	if told := said(address); !strings.Contains(told, warning) || !strings.Contains(told, "--server "+p.URL) {
-		t.Errorf("the command does not say that the server has other data: %s", told)
+		t.Errorf("the command does not say that the server uses another data directory: %s", told)
 	}
 	if told := said(address, "--data", t.TempDir()); strings.Contains(told, warning) {
-		t.Errorf("the command warns, but --data chose the data: %s", told)
+		t.Errorf("the command warns although --data was given: %s", told)
 	}
 	if told := said(address, "--server", p.URL); strings.Contains(told, warning) {
-		t.Errorf("the command warns, but --server chose the server: %s", told)
+		t.Errorf("the command warns although --server was given: %s", told)
 	}
 	if told := said("127.0.0.1:1"); strings.Contains(told, warning) {
-		t.Errorf("the command warns, but no server answers: %s", told)
+		t.Errorf("the command warns although no server answers: %s", told)
 	}
 }
 

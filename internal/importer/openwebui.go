@@ -238,7 +238,7 @@ type detailsBlock struct {
 	rest                    string // the content after the block
 }
 
-// cutDetails returns the text before the first block of a content, and the block. found is false if there is no block.
+// cutDetails finds the first block of a content. before is the text before the block, or the whole content without one.
 // Each search stops at the end of the block: one pattern for whole blocks would read the rest of the content for each
 // block whose summary is not closed, which takes an hour for 2 MB of them.
 func cutDetails(content string) (before string, block detailsBlock, found bool) {

@@ -60,6 +60,7 @@ func (s signal) collector(c config.Telemetry) (config.Telemetry, bool) {
 	if c.Endpoint != "" {
 		return c, true
 	}
+	c.Headers = nil // they are for the collector of the configuration
 	if s.env("PROTOCOL") == config.ProtocolGRPC {
 		c.Protocol = config.ProtocolGRPC
 	}
@@ -156,15 +157,15 @@ func (s *Sender) shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// spanExporter returns what sends spans. The exporter takes from the environment what no option sets, so there is no option
-// for headers unless the configuration has some.
+// spanExporter returns the exporter of spans. An option replaces the variable of the environment for the same value, so
+// headers are an option only if the configuration has some.
 func spanExporter(ctx context.Context, c config.Telemetry) (sdk.SpanExporter, error) {
 	if c.Protocol == config.ProtocolGRPC {
 		var opts []otlptracegrpc.Option
 		if c.Endpoint != "" {
 			opts = append(opts, otlptracegrpc.WithEndpointURL(c.Endpoint))
 		}
-		if c.Endpoint != "" && len(c.Headers) > 0 {
+		if len(c.Headers) > 0 {
 			opts = append(opts, otlptracegrpc.WithHeaders(c.Headers))
 		}
 		return otlptracegrpc.New(ctx, opts...)
@@ -173,7 +174,7 @@ func spanExporter(ctx context.Context, c config.Telemetry) (sdk.SpanExporter, er
 	if c.Endpoint != "" {
 		opts = append(opts, otlptracehttp.WithEndpointURL(signalURL(c.Endpoint, "traces")))
 	}
-	if c.Endpoint != "" && len(c.Headers) > 0 {
+	if len(c.Headers) > 0 {
 		opts = append(opts, otlptracehttp.WithHeaders(c.Headers))
 	}
 	return otlptracehttp.New(ctx, opts...)
@@ -186,7 +187,7 @@ func metricExporter(ctx context.Context, c config.Telemetry) (metric.Exporter, e
 		if c.Endpoint != "" {
 			opts = append(opts, otlpmetricgrpc.WithEndpointURL(c.Endpoint))
 		}
-		if c.Endpoint != "" && len(c.Headers) > 0 {
+		if len(c.Headers) > 0 {
 			opts = append(opts, otlpmetricgrpc.WithHeaders(c.Headers))
 		}
 		return otlpmetricgrpc.New(ctx, opts...)
@@ -195,7 +196,7 @@ func metricExporter(ctx context.Context, c config.Telemetry) (metric.Exporter, e
 	if c.Endpoint != "" {
 		opts = append(opts, otlpmetrichttp.WithEndpointURL(signalURL(c.Endpoint, "metrics")))
 	}
-	if c.Endpoint != "" && len(c.Headers) > 0 {
+	if len(c.Headers) > 0 {
 		opts = append(opts, otlpmetrichttp.WithHeaders(c.Headers))
 	}
 	return otlpmetrichttp.New(ctx, opts...)

@@ -179,7 +179,7 @@ func (n *Notifier) checkEndpoint(ctx context.Context, endpoint string) error {
 	if n.config.AllowPrivate {
 		return nil
 	}
-	if outbound.Check(ctx, u.Hostname()) != nil { // one text, because two would tell which names the server can look up
+	if outbound.Check(ctx, u.Hostname()) != nil { // one text for both reasons: two would show a user which internal names exist
 		return loquat.Invalid("body.endpoint", "names a host that cannot be looked up or has no public address; check the name. push.web.allow_private_addresses in the configuration allows push services with private addresses")
 	}
 	return nil

@@ -245,7 +245,7 @@ test("a deleted session leaves the connection to the others", async () => {
   rig.log.close()
 })
 
-test("a deleted session that was left is no longer asked for, and the others load nothing", async () => {
+test("the next stream leaves out a deleted session that nothing follows, and no follower loads again", async () => {
   const rig = rigOf(() => undefined)
   const listed: number[] = []
   let gone = 0

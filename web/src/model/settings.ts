@@ -142,8 +142,8 @@ export class Settings {
   }
 
   /**
-   * set saves a setting of a session; null removes its override. It returns whether the server took it. Changes are saved
-   * one after the other. If the session is no longer open, a notice shows the label and the error.
+   * set saves a setting of a session; null removes its override. It returns whether the server took it. Each change
+   * waits for the one before. If it fails after the user has left the session, a notice shows the label and the error.
    */
   set(key: string, value: unknown, id = this.of, label = key): Promise<boolean> {
     if (!id || this.app.readOnly.peek()) return Promise.resolve(false);
