@@ -25,14 +25,26 @@ const commands = commandsOf(app);
 /** keepAddress joins the route with the address of the page. */
 function keepAddress(): void {
   let first = true;
+  let later: string | undefined; // what is written when the page is idle, or before the next address
+  const writeLater = (): void => {
+    if (later !== undefined) writeAddress(later, false);
+    later = undefined;
+  };
   effect(() => {
     const path = formatRoute(app.route.value);
-    const replace = app.replacing;
-    app.replacing = false;
-    if (!first) whenIdle(() => writeAddress(path, replace)); // browsers have much to do for a new address
+    const { address } = app;
+    app.address = "push";
+    writeLater();
+    if (address === "later") {
+      later = path;
+      whenIdle(writeLater);
+    } else if (!first) writeAddress(path, address === "replace");
     first = false;
   });
-  addEventListener("popstate", () => app.show(parseRoute(location.pathname, location.hash)));
+  addEventListener("popstate", () => {
+    later = undefined;
+    app.show(parseRoute(location.pathname, location.hash));
+  });
 }
 
 function writeAddress(path: string, replace: boolean): void {

@@ -133,7 +133,7 @@ export class App {
       this.me.value ??= { requires_token: false, scope: "full", browser: false }; // what is followed shows whether there is a connection
     }
     const only = this.onlySession.peek();
-    if (only) this.go({ at: "session", id: only }, true);
+    if (only) this.go({ at: "session", id: only }, "replace");
     else this.list.show(this.route.peek().at === "archived", this.list.tag.peek());
     if (!only && this.me.peek()?.scope !== "user") void this.list.loadElements();
     this.agents.value = await this.wire.call<{ agents: Agent[] }>("GET", "/agents").then(({ agents }) => agents, (thrown) => (later(thrown), []));
@@ -160,13 +160,13 @@ export class App {
     this.reload(); // so that nothing of the user stays
   }
 
-  /** Whether the next address takes the place of the present one. */
-  replacing = false;
+  /** How main.tsx writes the address of the next route: as a new entry of the history, the same once the page is idle, or instead of the present entry. */
+  address: "push" | "later" | "replace" = "push";
 
   /** go shows a route; main.tsx writes it into the address. */
-  go(route: Route, replace = false): void {
+  go(route: Route, address: App["address"] = "push"): void {
     if (formatRoute(route) === formatRoute(this.route.peek())) return this.aim(route);
-    this.replacing = replace;
+    this.address = address;
     this.show(route);
   }
 
@@ -259,7 +259,7 @@ export class App {
   private rescue(id: string): void {
     this.notices.add({ kind: "info", text: t("session.deleted_elsewhere") });
     const draft = this.composer.peek();
-    this.go({ at: "new" }, true);
+    this.go({ at: "new" }, "replace");
     draft.heir = this.composer.peek();
     draft.putBack(draft.take());
     draft.save();
@@ -346,7 +346,7 @@ export class App {
     if (id || this.composer.peek() !== composer) return;
     this.composerOf(session).putBack(composer.take()); // what the user wrote meanwhile
     composer.save();
-    this.go({ at: "session", id: session });
+    this.go({ at: "session", id: session }, "later"); // browsers have much to do for a new address, and the first word is on its way
   }
 
   /** store gives a send to the outbox. It returns false if the browser cannot store it. */
@@ -404,9 +404,9 @@ export class App {
     if (this.withdrawing.has(id)) return;
     this.withdrawing.add(id);
     const alone = create && this.wire.outbox.of(sessionId).length === 1; // the session does not exist before this send arrives
-    if (alone) this.go({ at: "new" }, true);
+    if (alone) this.go({ at: "new" }, "replace");
     if (await this.wire.outbox.withdraw(id)) this.putBack(this.composerOf(alone ? "new" : sessionId), entry.send.content ?? "", piecesOf(entry));
-    else if (alone) this.go({ at: "session", id: sessionId }, true);
+    else if (alone) this.go({ at: "session", id: sessionId }, "replace");
     this.withdrawing.delete(id);
   }
 

@@ -68,7 +68,7 @@ export class Library {
   remove(id: string): void {
     const deletion = { id, title: this.app.list.entry(id)?.title ?? "", at: Date.now() + undoMs };
     this.keep([...this.deletions().filter((d) => d.id !== id), deletion]);
-    if (sessionOf(this.app.route.peek()) === id) this.app.go({ at: "new" }, true);
+    if (sessionOf(this.app.route.peek()) === id) this.app.go({ at: "new" }, "replace");
     this.await(deletion);
   }
 

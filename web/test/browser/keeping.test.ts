@@ -20,6 +20,7 @@ suite("keeping", (check) => {
     const page = await open(`/s/${session}`);
     await page.click("session-menu");
     await page.click("tags");
+    await page.at("tags-field"); // its code is loaded on demand
     await page.driver.$eval('[data-test="tags-field"]', (field, text) => {
       (field as HTMLInputElement).value = text;
       field.dispatchEvent(new Event("input", { bubbles: true }));

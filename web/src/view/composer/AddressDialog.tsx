@@ -1,3 +1,4 @@
+import "../parts/common.ts";
 import { useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import { addressOf } from "../../model/attachments.ts";
@@ -7,7 +8,7 @@ import { Dialog } from "../parts/Dialog.tsx";
 import { Field } from "../parts/Field.tsx";
 
 /** AddressDialog attaches an image by its address, which is checked while it is typed. */
-export function AddressDialog({ close }: { readonly close: () => void }) {
+export default function AddressDialog({ close }: { readonly close: () => void }) {
   const app = useApp();
   const [text, setText] = useState("");
   const [tried, setTried] = useState(false);

@@ -7,12 +7,13 @@ import { IconButton } from "../parts/Button.tsx";
 import { Icon } from "../parts/Icon.tsx";
 import { composing, showKeys } from "../parts/keys.ts";
 import { ModelPicker } from "../settings/ModelPicker.tsx";
+import { Later } from "../parts/Later.tsx";
 import { openMenu } from "../parts/Menu.tsx";
-import { AddressDialog } from "./AddressDialog.tsx";
 import { canDictate, dictate, finish, heard, listening } from "./dictation.ts";
 import { Previews } from "./Previews.tsx";
 import { useDrop, usePaste } from "./transfer.ts";
 
+const addressDialog = () => import("./AddressDialog.tsx");
 const modes = ["queue", "steer", "interrupt"] as const;
 
 /** Composer is where messages are written. */
@@ -128,7 +129,7 @@ function AttachButton() {
           currentTarget.value = ""; // the same file may be chosen again
         }}
       />
-      {address && <AddressDialog close={() => setAddress(false)} />}
+      {address && <Later load={addressDialog} failed={() => setAddress(false)} close={() => setAddress(false)} />}
     </>
   );
 }

@@ -7,11 +7,11 @@ import { sessionOf } from "../../model/route.ts";
 import { useApp } from "../context.ts";
 import { Button, IconButton } from "../parts/Button.tsx";
 import { Icon } from "../parts/Icon.tsx";
+import { Later } from "../parts/Later.tsx";
 import { openMenu } from "../parts/Menu.tsx";
 import { Spinner } from "../parts/Spinner.tsx";
-import { sessionMenu } from "./menu.ts";
+import { sessionMenu, tagsDialog } from "./menu.ts";
 import { RenameField } from "./RenameField.tsx";
-import { TagsDialog } from "./TagsDialog.tsx";
 import { visibleItems, type Item } from "./window.ts";
 
 /** SessionList shows the rows that are near the visible part of the list. */
@@ -116,7 +116,7 @@ const Row = memo(function Row({ app, entry, current }: RowProps) {
         {entry.tags.slice(0, 2).map((tag) => <span key={tag} class="row-tag" dir="auto">{tag}</span>)}
       </a>
       {!app.readOnly.value && <IconButton class="row-menu" icon="more" size={18} label={t("list.menu", { title })} aria-haspopup="menu" data-test="row-menu" onClick={(e) => menu(e.currentTarget)} />}
-      {tagging && <TagsDialog entry={entry} close={() => setTagging(false)} />}
+      {tagging && <Later load={tagsDialog} failed={() => setTagging(false)} entry={entry} close={() => setTagging(false)} />}
     </div>
   );
 });

@@ -1,3 +1,4 @@
+import "../parts/common.ts";
 import { useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
 import type { Entry } from "../../model/list.ts";
@@ -9,7 +10,7 @@ import { Field } from "../parts/Field.tsx";
 const parse = (text: string): string[] => [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 const fit = (tags: readonly string[]): boolean => tags.length <= 32 && tags.every((tag) => [...tag].length <= 64);
 
-export function TagsDialog({ entry, close }: { readonly entry: Entry; readonly close: () => void }) {
+export default function TagsDialog({ entry, close }: { readonly entry: Entry; readonly close: () => void }) {
   const app = useApp();
   const [text, setText] = useState(entry.tags.join(", "));
   const tags = parse(text);

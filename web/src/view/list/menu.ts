@@ -8,6 +8,9 @@ import type { MessageAt } from "../../model/settings.ts";
 import { icons, type IconName } from "../parts/icons.ts";
 import type { MenuItem, MenuItems } from "../parts/Menu.tsx";
 
+/** tagsDialog loads the dialog for the tags of a session. */
+export const tagsDialog = () => import("./TagsDialog.tsx");
+
 /** sessionMenu returns the menu of a session, in the list and in the header. */
 export function sessionMenu(app: App, entry: Entry, edit: { rename: () => void; tags: () => void }): MenuItems {
   const { library } = app;

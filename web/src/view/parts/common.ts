@@ -2,6 +2,7 @@
 // build makes one file of it, and not a small file for each set of parts that happens to use the same module. The
 // connection is among it for the same reason: the worker shares the SDK with all of them.
 import "@loquat/client/shared";
+import "../../model/attachments.ts";
 import "../../model/elements.ts";
 import "../../model/problems.ts";
 import "../../model/wire.ts";

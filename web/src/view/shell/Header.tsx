@@ -5,10 +5,10 @@ import { sessionOf } from "../../model/route.ts";
 import { usePage } from "../context.ts";
 import { IconButton } from "../parts/Button.tsx";
 import { showKeys } from "../parts/keys.ts";
+import { Later } from "../parts/Later.tsx";
 import { openMenu } from "../parts/Menu.tsx";
 import { RenameField } from "../list/RenameField.tsx";
-import { TagsDialog } from "../list/TagsDialog.tsx";
-import { pluginItems, sessionMenu } from "../list/menu.ts";
+import { pluginItems, sessionMenu, tagsDialog } from "../list/menu.ts";
 
 /** Header names the open session, shows the connection and has the session's menu. */
 export function Header() {
@@ -49,7 +49,7 @@ export function Header() {
           onClick={(e) => openMenu(e.currentTarget, t("session.menu"), () => (lists ? sessionMenu(app, entry, { rename: () => setRenaming(entry.id), tags: () => setTagging(entry.id) }) : pluginItems(app)))}
         />
       )}
-      {entry && tagging === entry.id && <TagsDialog entry={entry} close={() => setTagging("")} />}
+      {entry && tagging === entry.id && <Later load={tagsDialog} failed={() => setTagging("")} entry={entry} close={() => setTagging("")} />}
     </header>
   );
 }

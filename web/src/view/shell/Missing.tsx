@@ -15,7 +15,7 @@ export function Missing({ problem }: { readonly problem: Problem }) {
         <p>{gone ? t("session.missing_help") : explain(problem)}</p>
         <div class="empty-actions">
           {!gone && <Button kind="primary" icon="refresh" onClick={() => app.reopen()}>{t("retry")}</Button>}
-          {app.onlySession.value === "" && <Button icon="compose" onClick={() => app.go({ at: "new" }, gone)}>{t("command.new")}</Button>}
+          {app.onlySession.value === "" && <Button icon="compose" onClick={() => app.go({ at: "new" }, gone ? "replace" : "push")}>{t("command.new")}</Button>}
         </div>
       </div>
     </main>
