@@ -123,12 +123,12 @@ export class Transcript {
 
   constructor(private readonly now: () => number = Date.now) {}
 
-  /** update shows the next state of the session. */
   /** The newest checkpoint of what is shown. */
   get checkpoint(): string | undefined {
     return this.view?.checkpoint;
   }
 
+  /** update shows the next state of the session. */
   update(view: SessionState): void {
     const before = this.view;
     this.view = view;
