@@ -172,18 +172,21 @@ func (m *model) pressTranscript(name string) tea.Cmd {
 	t := &m.transcript
 	switch name {
 	case "up", "k":
+		t.stays = true
 		m.selectEntry(t.selected - 1)
 	case "down", "j":
+		t.stays = false
 		if t.selected >= m.session.total()-1 {
 			t.follow = true
 			return nil
 		}
 		m.selectEntry(t.selected + 1)
 	case "home", "g":
+		t.stays = true
 		m.selectEntry(0)
 	case "end", "G":
 		m.selectEntry(m.session.total() - 1)
-		t.follow = true
+		t.follow, t.stays = true, false
 	case "shift+up":
 		m.scroll(-1)
 	case "shift+down":

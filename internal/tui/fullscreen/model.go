@@ -248,7 +248,7 @@ func (m *model) setFocus(f focus) {
 	if f == focusTranscript && m.session != nil {
 		first, last := m.visible()
 		if at := m.transcript.selected; m.transcript.follow || at < first.entry || at >= last.entry {
-			m.transcript.selected = max(min(last.entry, m.session.total())-1, 0)
+			m.transcript.selected, m.transcript.stays = max(min(last.entry, m.session.total())-1, 0), false
 		}
 	}
 }

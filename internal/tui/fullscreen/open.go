@@ -142,7 +142,7 @@ func (f feedMsg) apply(m *model) tea.Cmd {
 			cmds = append(cmds, m.loadMissed())
 		}
 	}
-	structural, last := false, m.session != nil && m.transcript.selected >= m.session.total()-1
+	structural, last := false, m.session != nil && m.transcript.selected >= m.session.total()-1 && !m.transcript.stays
 	for _, e := range f.events {
 		m.list.apply(e)
 		if f.feed == nil || !f.feed.alone || m.list.denied {

@@ -67,6 +67,7 @@ type transcript struct {
 	follow        bool  // the end is shown
 	top           place // the first line that is shown, unless follow
 	selected      int   // the entry on which commands for messages act
+	stays         bool  // the user moved up to it, so it stays selected when another one comes
 	open          map[string]bool
 	openAll       bool
 

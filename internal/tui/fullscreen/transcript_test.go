@@ -29,6 +29,24 @@ func TestMessageThatShrinks(t *testing.T) {
 	}
 }
 
+// The user moves up to the only message while the reply to it is written. It is still the one that is edited when
+// the reply is stored.
+func TestSelectionStaysWhenTheReplyComes(t *testing.T) {
+	for _, test := range []struct {
+		keys []rune
+		want int
+	}{{nil, 1}, {[]rune{tea.KeyUp}, 0}, {[]rune{tea.KeyUp, tea.KeyDown}, 1}} {
+		m := testModel(t, 80, 24, loquat.Message{ID: "m0", Role: "user", Content: "a question"})
+		for _, key := range append([]rune{tea.KeyTab}, test.keys...) {
+			m.Update(tea.KeyPressMsg{Code: key})
+		}
+		m.feedEvents(loquat.Event{EventID: 11, Type: loquat.Final, RequestID: "r", Messages: []loquat.Message{{ID: "m1", Role: "assistant", Content: "a reply"}}})
+		if got := m.transcript.selected; m.focus != focusTranscript || got != test.want {
+			t.Errorf("after %q, the message %d is selected; want %d", test.keys, got, test.want)
+		}
+	}
+}
+
 // Whatever happens to the messages while the user scrolls, the screen is drawn.
 func TestScrollWhileMessagesChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
