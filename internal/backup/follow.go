@@ -19,6 +19,7 @@ import (
 	"github.com/superfly/ltx"
 	"golang.org/x/sync/errgroup"
 
+	"loquat"
 	"loquat/internal/backoff"
 	"loquat/internal/store"
 	"loquat/internal/store/sqlite"
@@ -42,7 +43,7 @@ const (
 	smallCopy    = smallFile / 4096 // pages that are kept in memory while they are sent
 	maintainWait = 10 * time.Second // between two looks for files to merge or to remove
 	maxRetryWait = 10 * time.Second
-	lastCopyWait = 10 * time.Second // for the copy at the end
+	lastCopyWait = 10 * time.Second // for the copy at the end, and for the last status
 	reportEvery  = time.Minute      // while copies fail
 	maxGone      = 3                // copies in a row that fail because an image is gone
 )
@@ -65,6 +66,7 @@ type follower struct {
 
 	newest  atomic.Int64 // the newest state in the place
 	checked atomic.Int64 // the newest state is that of this time
+	event   atomic.Int64 // the last one of the data that were copied
 	failing atomic.Pointer[string]
 
 	// These belong to the goroutine that copies.
@@ -103,7 +105,7 @@ func Follow(ctx context.Context, o Options) (err error) {
 	group.Go(func() error { return f.copyLoop(running) })
 	group.Go(func() error { return f.maintainLoop(running) })
 	if err := group.Wait(); err != nil && ctx.Err() == nil {
-		return err
+		return errors.Join(err, f.leave(ctx))
 	}
 	return f.end(context.WithoutCancel(ctx))
 }
@@ -113,13 +115,18 @@ func lockPlace(dir, name string) (*flock.Flock, error) {
 	if err := sqlite.Require(dir); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256([]byte(name))
-	lock := flock.New(filepath.Join(dir, fmt.Sprintf("loquat.backup-%x.lock", sum[:4])))
+	lock := flock.New(placeFile(dir, name, "lock"))
 	ok, err := lock.TryLock()
 	if err == nil && !ok {
 		err = fmt.Errorf("another process already copies %s to %s; stop it, or choose another destination", dir, name)
 	}
 	return lock, err
+}
+
+// placeFile returns the path of a file in a data directory that is about one place.
+func placeFile(dir, name, ending string) string {
+	sum := sha256.Sum256([]byte(name))
+	return filepath.Join(dir, fmt.Sprintf("loquat.backup-%x.%s", sum[:4], ending))
 }
 
 func newFollower(ctx context.Context, o Options) (*follower, error) {
@@ -131,18 +138,21 @@ func newFollower(ctx context.Context, o Options) (*follower, error) {
 		name: o.Name, place: o.Place, every: o.Every, keep: o.Keep, expiry: statusExpiry, log: o.Logger, tracker: tracker,
 		images: &mirror{dir: filepath.Join(o.Dir, "assets"), place: o.Place}, lost: map[string]bool{},
 	}
-	if f.status, err = thisProcess(o.Dir); err == nil {
+	if f.status, err = thisProcess(o.Dir, o.Name); err == nil {
 		err = tracker.Read(ctx, func(q store.SQL) (err error) {
 			if err := store.RequireInPlace(q); err != nil {
 				return err
 			}
-			f.status.Server, err = store.ServerID(q)
-			return err
+			var serverErr, eventErr error
+			f.status.Server, serverErr = store.ServerID(q)
+			f.status.Event, eventErr = store.LastEvent(q)
+			return errors.Join(serverErr, eventErr)
 		})
 	}
 	if err != nil {
 		return nil, errors.Join(err, tracker.Close())
 	}
+	f.event.Store(int64(f.status.Event))
 	f.status.Process = uuid.NewString()
 	f.status.Every, f.status.Keep = o.Every.Seconds(), o.Keep.Seconds()
 	return f, nil
@@ -310,12 +320,21 @@ func (f *follower) copyState(ctx context.Context, at int64) error {
 			return err
 		}
 	}
+	var event loquat.EventID
+	err := f.tracker.Read(ctx, func(q store.SQL) (err error) {
+		event, err = store.LastEvent(q)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	pages := f.tracker.Take()
 	if err := f.copyPages(ctx, at, pages, full); err != nil {
 		f.tracker.Return(pages)
 		f.images.again()
 		return err
 	}
+	f.event.Store(int64(event))
 	if full {
 		f.full.Store(false)
 		f.log.Info("all pages are copied", "to", f.name, "took", time.Since(began).Round(time.Millisecond))
@@ -501,12 +520,24 @@ func (f *follower) end(ctx context.Context) error {
 	if failing := f.failing.Load(); failing != nil {
 		return fmt.Errorf("the last changes are not copied: %s", *failing)
 	}
-	f.status.Ended = true
-	if err := f.writeStatus(ctx); err != nil {
+	if err := f.leave(ctx); err != nil {
 		return err
 	}
 	f.log.Info("stopped", "to", f.name, "newest", f.newestTime())
 	return nil
+}
+
+// leave says in the place that this follower has stopped, so that the next one need not wait for it. It
+// says nothing if another follower writes there.
+func (f *follower) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lastCopyWait)
+	defer cancel()
+	f.status.Ended = true
+	err := f.writeStatus(ctx)
+	if _, taken := errors.AsType[*takenError](err); taken {
+		return nil
+	}
+	return err
 }
 
 func (f *follower) list() []file {

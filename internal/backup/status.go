@@ -11,6 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/google/uuid"
+
+	"loquat"
 )
 
 // statusName is the file in a place that says who writes there.
@@ -31,13 +35,17 @@ type status struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
 	Dir     string    `json:"dir"`              // the data directory
+	DirID   string    `json:"dir_id,omitempty"` // see dirID
 	Written time.Time `json:"written"`          // when this was written
 	Checked time.Time `json:"checked,omitzero"` // the newest state is still that of this time
 	Newest  time.Time `json:"newest,omitzero"`  // the time of the newest state
-	Every   float64   `json:"every_seconds"`
-	Keep    float64   `json:"keep_seconds"`
-	Ended   bool      `json:"ended,omitempty"`  // the follower has stopped
-	Failing string    `json:"failing,omitzero"` // why copies fail at present
+
+	Event loquat.EventID `json:"event,omitzero"` // the last event of the data that were copied
+
+	Every   float64 `json:"every_seconds"`
+	Keep    float64 `json:"keep_seconds"`
+	Ended   bool    `json:"ended,omitempty"`  // the follower has stopped
+	Failing string  `json:"failing,omitzero"` // why copies fail at present
 }
 
 // readStatus returns the status in a place, or nil.
@@ -70,14 +78,32 @@ func (s status) write(ctx context.Context, place Place) error {
 	return place.Put(ctx, statusName, int64(len(b)), bytes.NewReader(b))
 }
 
-// thisProcess returns the status of a follower of a data directory.
-func thisProcess(dir string) (s status, err error) {
+// thisProcess returns the status of a follower that copies a data directory to a place.
+func thisProcess(dir, name string) (s status, err error) {
 	if s.Host, err = os.Hostname(); err != nil {
 		return s, err
 	}
 	s.PID = os.Getpid()
-	s.Dir, err = filepath.Abs(dir)
+	if s.Dir, err = filepath.Abs(dir); err != nil {
+		return s, err
+	}
+	s.DirID, err = dirID(dir, name)
 	return s, err
+}
+
+// dirID returns an id of a data directory that no other has, also on a host of the same name, unless
+// another tool copied the directory. The lock of lockPlace must be held.
+func dirID(dir, name string) (string, error) {
+	path := placeFile(dir, name, "id")
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if id := string(b); uuid.Validate(id) == nil {
+		return id, nil
+	}
+	id := uuid.NewString()
+	return id, os.WriteFile(path, []byte(id), 0o600)
 }
 
 // takeOver waits until no other follower writes to a place. Only one may: several would keep each a
@@ -90,8 +116,11 @@ func (f *follower) takeOver(ctx context.Context) error {
 	if found.Server != f.status.Server {
 		return &takenError{fmt.Sprintf("%s has copies of another server (%s on %s); choose another destination; to run that server here, stop this one and restore the copies; remove them only if nobody needs them", f.name, found.Dir, found.Host)}
 	}
+	if own := loquat.EventID(f.event.Load()); found.Event > own {
+		return &takenError{fmt.Sprintf("%s has copies up to event %s, and the data in %s end at event %s, so they are older than the copies; if another server has taken over from this one, stop this one; to go on with these data, make a `loquat backup` of them and start the server on that", f.name, found.Event, f.status.Dir, own)}
+	}
 	// The lock of the data directory says that a follower of this directory is dead.
-	if found.Ended || found.Host == f.status.Host && found.Dir == f.status.Dir {
+	if found.Ended || found.DirID == f.status.DirID && found.Dir == f.status.Dir && found.Host == f.status.Host {
 		return nil
 	}
 	f.log.Info("waiting whether another follower still writes to the destination", "host", found.Host, "pid", found.PID, "seconds", statusExpiry.Seconds())
@@ -135,7 +164,7 @@ func (f *follower) writeStatus(ctx context.Context) error {
 		return f.second(*found)
 	}
 	now := f.status
-	now.Written = time.Now().UTC()
+	now.Written, now.Event = time.Now().UTC(), loquat.EventID(f.event.Load())
 	if newest := f.newest.Load(); newest > 0 {
 		now.Checked, now.Newest = time.UnixMilli(max(newest, f.checked.Load())).UTC(), time.UnixMilli(newest).UTC()
 	}

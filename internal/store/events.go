@@ -418,9 +418,9 @@ func scanEvent(rows *sql.Rows) (loquat.Record, int64, error) {
 // that removes rows of increments must write the row of the log (keepLastID).
 const lastEventID = `(SELECT max(id) FROM (SELECT last_event_id AS id FROM log UNION ALL SELECT max(last_event_id) FROM increments) ids)`
 
-// last returns the highest event id ever assigned, read from the database.
-func (r *Reader) last() (id loquat.EventID, err error) {
-	err = one(r.q, `SELECT `+lastEventID+` FROM log`, nil, &id)
+// LastEvent returns the highest event id that the log in the database of q ever assigned.
+func LastEvent(q SQL) (id loquat.EventID, err error) {
+	err = one(q, `SELECT `+lastEventID+` FROM log`, nil, &id)
 	return id, err
 }
 

@@ -67,7 +67,7 @@ func firstOf(entries []listed, n int) []listed {
 func (r *Reader) Heads(f SessionFilter, after Place, limit int) (heads []Head, next Place, err error) {
 	first := after == (Place{})
 	if first {
-		last, err := r.last()
+		last, err := LastEvent(r.q)
 		if err != nil {
 			return nil, Place{}, err
 		}

@@ -408,7 +408,7 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 		}
 		// The database shows a commit shortly before the tail has its events.
 		if committing := s.committing.Load(); committing != nil {
-			if last, lastErr := r.last(); lastErr == nil && last > s.Last() {
+			if last, lastErr := LastEvent(r.q); lastErr == nil && last > s.Last() {
 				notInTail = *committing
 			}
 		}

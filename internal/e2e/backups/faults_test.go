@@ -4,6 +4,7 @@ package backups_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -193,6 +194,47 @@ func TestSecondFollower(t *testing.T) {
 			s.awaitNotes()
 		})
 	}
+}
+
+// A server that was lost and restored elsewhere may come back, on a host of the same name and with a
+// directory of the same name. Its data are older than the copies, which it must not continue.
+func TestLostServerThatComesBack(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, t.TempDir(), nil)
+	s.follow()
+	s.write()
+	s.awaitNotes()
+	s.follower.Kill(t)
+	s.server.Kill(t)
+	lost := s.data + ".lost"
+	if err := os.Rename(s.data, lost); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(binary.ExitOK, "everything up to event", "restore", s.place, s.data)
+	s.server = binary.Start(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", s.data)
+	s.follow() // which waits whether the lost follower still writes
+	s.awaitLog("waiting whether another follower still writes")
+	s.write()
+	s.awaitNotes()
+	s.follower.End(t)
+	s.server.End(t)
+	if err := errors.Join(os.Rename(s.data, s.data+".new"), os.Rename(lost, s.data)); err != nil {
+		t.Fatal(err)
+	}
+	back := binary.Start(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", s.data)
+	s.expect(binary.ExitFailure, "they are older than the copies", "backup", "--follow", s.place, "--data", s.data)
+	back.End(t)
+
+	// What the message says to do: with a backup of the old data, they continue.
+	aside := s.data + ".aside"
+	s.expect(binary.ExitOK, "everything up to event", "backup", aside, "--data", s.data)
+	if err := errors.Join(os.RemoveAll(s.data), os.Rename(aside, s.data)); err != nil {
+		t.Fatal(err)
+	}
+	s.server = binary.Start(t, nil, "serve", "--demo", "--listen", "127.0.0.1:0", "--data", s.data)
+	s.follow()
+	s.write()
+	s.awaitNotes()
 }
 
 // A destination that is full, or cannot be written for another reason, is reported with what to do. When
