@@ -82,6 +82,10 @@ const (
 // probeEvery is how often a store that failed to write tries again on its own.
 const probeEvery = time.Second
 
+// lookIdle is how often a store that nobody uses looks whether it is still there, for its log. An idle
+// server wakes seldom. Each commit and each call of Healthy looks, too.
+const lookIdle = 10 * time.Second
+
 // healthyAfter is how long writes must succeed before a store that failed to write counts as
 // healthy again. On a nearly full disk small writes succeed between large ones.
 const healthyAfter = 3 * time.Second
@@ -439,9 +443,10 @@ func (s *Store) View(ctx context.Context, fn func(*Reader) error) error {
 func (s *Store) commitLoop() {
 	defer close(s.closed)
 	var batch []*update
-	probe := time.NewTicker(probeEvery)
+	probe := time.NewTimer(0)
 	defer probe.Stop()
 	for {
+		probe.Reset(s.untilProbe())
 		var first *update
 		open := true
 		select {
@@ -471,6 +476,14 @@ func (s *Store) commitLoop() {
 		s.sortIfDue()
 		clear(batch) // lets the garbage collector free what the updates captured
 	}
+}
+
+// untilProbe returns after how long without a commit the store is checked.
+func (s *Store) untilProbe() time.Duration {
+	if s.Shared() || s.failing.Load() != nil {
+		return probeEvery
+	}
+	return lookIdle
 }
 
 // probe checks an idle store. A store that failed to write tries again.

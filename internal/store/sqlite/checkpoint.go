@@ -13,14 +13,13 @@ import (
 // transaction begins after all of the log was copied, which never happens between commits that
 // follow each other closely. So the committer copies the little that was written during the
 // last WAL checkpoint, whenever the log has grown. It waits only when readers have kept the log
-// from shrinking for too long. An idle database truncates the log, and after a while the goroutine
-// waits for the next write.
+// from shrinking for too long. An idle database truncates a large log. Then the goroutine waits for the
+// next write, so that an idle server does not wake for it.
 const (
 	checkpointEvery = 200 * time.Millisecond
 	walSoftLimit    = 4 << 20
 	walTurn         = 12 << 20 // size at which the committer lets the log start again
 	walHardLimit    = 64 << 20
-	restAfter       = 2 * datadir.MarkSyncEvery
 	otherCheckpoint = 500 * time.Millisecond // how long the committer waits for another WAL checkpoint
 	truncateTimeout = 50 * time.Millisecond  // the most that a writer waits for a truncation
 )
@@ -28,45 +27,54 @@ const (
 // checkpointLoop runs WAL checkpoints while the committer writes.
 func (db *DB) checkpointLoop() {
 	defer close(db.done)
-	tick := time.NewTicker(checkpointEvery)
-	defer tick.Stop()
-	synced, changed := time.Now(), time.Now()
-	for seen := int64(0); ; {
-		select {
-		case <-db.stop:
-			return
-		case <-tick.C:
-		}
-		if time.Since(synced) >= datadir.MarkSyncEvery {
-			db.mark.Sync()
-			synced = time.Now()
-		}
+	synced, unsynced, seen := time.Now(), false, int64(0)
+	for open := true; open; {
 		writes := db.writes.Load()
-		if writes != seen {
-			changed = time.Now()
-		}
-		if db.walSize() <= walSoftLimit {
-			if seen = writes; time.Since(changed) < restAfter {
-				continue
-			}
-			tick.Stop()
-			if !db.awaitWrite() {
-				return
-			}
-			tick.Reset(checkpointEvery)
-			changed = time.Now()
-			continue
-		}
-		rest := db.checkpoint("PASSIVE")
-		if rest == 0 && db.walSize() > walTurn {
-			db.checkpoint("PASSIVE") // what was written during the first, so that little is left
-			db.turn.Store(true)
-		}
-		if idle := writes == seen; idle && rest == 0 {
-			db.checkpoint("TRUNCATE")
-		}
+		idle := writes == seen
 		seen = writes
+		unsynced = unsynced || !idle
+		if unsynced && time.Since(synced) >= datadir.MarkSyncEvery {
+			db.mark.Sync()
+			synced, unsynced = time.Now(), false
+		}
+		small := db.walSize() <= walSoftLimit
+		if !small {
+			db.shrinkWAL(idle)
+		}
+		switch {
+		case !small || !idle:
+			open = db.sleep(checkpointEvery, nil)
+		case unsynced:
+			open = db.sleep(time.Until(synced.Add(datadir.MarkSyncEvery)), db.wrote)
+		default:
+			open = db.awaitWrite()
+		}
 	}
+}
+
+// shrinkWAL copies a large log back, and truncates it if the database is idle.
+func (db *DB) shrinkWAL(idle bool) {
+	rest := db.checkpoint("PASSIVE")
+	if rest == 0 && db.walSize() > walTurn {
+		db.checkpoint("PASSIVE") // what was written during the first, so that little is left
+		db.turn.Store(true)
+	}
+	if idle && rest == 0 {
+		db.checkpoint("TRUNCATE")
+	}
+}
+
+// sleep waits for a time, or until wrote has a value. It returns false if the database is closed first.
+func (db *DB) sleep(d time.Duration, wrote <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-db.stop:
+		return false
+	case <-wrote:
+	case <-timer.C:
+	}
+	return true
 }
 
 // awaitWrite waits for a write. It returns false if the database is closed first.

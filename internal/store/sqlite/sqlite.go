@@ -50,7 +50,7 @@ type DB struct {
 	writerFailing     bool      // like checkpointFailing, for the committer
 	nextWaitSize      int64     // size of the write-ahead log at which the committer waits again
 	writes            atomic.Int64
-	wrote             chan struct{} // has a value after a write
+	wrote             chan struct{} // has a value since checkpointLoop has last waited, if there was a write
 	turn              atomic.Bool   // nearly all of the write-ahead log is copied; see limitWAL
 
 	mark   *datadir.MarkFile
@@ -204,14 +204,20 @@ func dsnOf(path, mode string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// Write runs fn in a transaction on the writing connection.
-func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
-	db.limitWAL(ctx)
+// noteWrite tells checkpointLoop about the begin and the end of a write.
+func (db *DB) noteWrite() {
 	db.writes.Add(1)
 	select {
 	case db.wrote <- struct{}{}:
 	default:
 	}
+}
+
+// Write runs fn in a transaction on the writing connection.
+func (db *DB) Write(ctx context.Context, fn func(store.SQL) error) error {
+	db.limitWAL(ctx)
+	db.noteWrite()
+	defer db.noteWrite() // the write-ahead log may have grown only at the end
 	defer db.statements.bound()
 	tx := writer{ctx, db}
 	if err := tx.control(`BEGIN IMMEDIATE`); err != nil {

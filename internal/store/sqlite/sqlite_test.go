@@ -303,7 +303,7 @@ func TestWriteAheadLogAfterARest(t *testing.T) {
 	dir := t.TempDir()
 	db, unused := open(t, dir), open(t, t.TempDir())
 	fill(t, db, 1)
-	time.Sleep(2*datadir.MarkSyncEvery + time.Second)
+	time.Sleep(datadir.MarkSyncEvery + time.Second)
 	if err := unused.Close(); err != nil {
 		t.Error(err)
 	}
