@@ -51,11 +51,18 @@ func newIdleWatch(timeout time.Duration, cancel context.CancelCauseFunc) *idleWa
 // newIdleWatchWith returns an idleWatch that uses the clock now, which must begin at 0.
 func newIdleWatchWith(now func() time.Duration, timeout time.Duration, cancel context.CancelCauseFunc) *idleWatch {
 	tick := min(max(timeout/8, 10*time.Millisecond), time.Second, timeout)
-	w := &idleWatch{cancel: cancel, timeout: timeout, tick: tick, now: now, due: tick}
+	w := &idleWatch{cancel: cancel, timeout: timeout, tick: tick, now: now}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(tick, w.check)
+	w.due = w.untilTick()
+	w.timer = time.AfterFunc(w.due, w.check)
 	return w
+}
+
+// untilTick returns the time until the next tick. All watches have theirs at the same moments: the process
+// then wakes once for the timers of many streams.
+func (w *idleWatch) untilTick() time.Duration {
+	return w.tick - time.Duration(time.Now().UnixNano())%w.tick
 }
 
 // noteActivity records activity of the backend.
@@ -120,7 +127,7 @@ func (w *idleWatch) check() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !w.ended {
-			next := min(silence, comments, w.tick)
+			next := min(silence, comments, w.untilTick())
 			w.due = now + next
 			w.timer.Reset(next)
 		}
