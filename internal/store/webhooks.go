@@ -149,9 +149,10 @@ func scanDelivery(rows *sql.Rows, more ...any) (d loquat.WebhookDelivery, err er
 
 // DueDeliveries returns the first waiting event of each session that may be tried now, the oldest first.
 func (r *Reader) DueDeliveries(webhookID string, now time.Time, limit int) (out []loquat.WebhookDelivery, err error) {
-	err = eachRow(r.q, `SELECT `+deliveryFields+` FROM webhook_deliveries d JOIN
-		(SELECT min(event_id) AS first FROM webhook_deliveries WHERE webhook_id = ? AND failed = 0 GROUP BY session_id) h ON h.first = d.event_id
-		WHERE d.webhook_id = ? AND d.failed = 0 AND d.next_at <= ? ORDER BY d.event_id LIMIT ?`, []any{webhookID, webhookID, micros(now), limit}, func(rows *sql.Rows) error {
+	// CROSS: SQLite would otherwise read the inner SELECT again for each event that is due.
+	err = eachRow(r.q, `SELECT `+deliveryFields+` FROM
+		(SELECT min(event_id) AS first FROM webhook_deliveries WHERE webhook_id = ? AND failed = 0 GROUP BY session_id) h CROSS JOIN webhook_deliveries d
+		WHERE d.webhook_id = ? AND d.event_id = h.first AND d.next_at <= ? ORDER BY d.event_id LIMIT ?`, []any{webhookID, webhookID, micros(now), limit}, func(rows *sql.Rows) error {
 		d, err := scanDelivery(rows)
 		out = append(out, d)
 		return err

@@ -526,3 +526,40 @@ func TestPrivateAddresses(t *testing.T) {
 		t.Errorf("%d calls", calls)
 	}
 }
+
+// A look for due events reads those that wait once, also if all of a session are due but its first: a receiver that is
+// away for long otherwise kept a processor busy.
+func TestLookAtManyDueEvents(t *testing.T) {
+	r := newRig(t, config.Webhooks{AllowPrivate: true, RetryDelays: []time.Duration{time.Hour}})
+	away := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	hook, err := r.Add(t.Context(), loquat.NewWebhook{URL: away.URL, Types: []string{"error"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const waiting = 20_000
+	r.session("s", "")
+	if err := r.publish(t.Context(), "s", waiting, loquat.Event{Type: loquat.ErrorEvent, Detail: "no answer"}); err != nil {
+		t.Fatal(err)
+	}
+	r.session("t", "") // which wakes the sender
+	eventually(t, "all wait", func() bool {
+		w, err := r.Get(t.Context(), hook.WebhookID)
+		return err == nil && w.Waiting == waiting
+	})
+	took := func(read func(*store.Reader) ([]loquat.WebhookDelivery, error)) time.Duration {
+		began := time.Now()
+		if _, err := store.Read(t.Context(), r.store, read); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	all := took(func(q *store.Reader) ([]loquat.WebhookDelivery, error) {
+		return q.Deliveries(hook.WebhookID, false, 0, waiting)
+	})
+	due := took(func(q *store.Reader) ([]loquat.WebhookDelivery, error) {
+		return q.DueDeliveries(hook.WebhookID, time.Now(), 1)
+	})
+	if due > 10*all {
+		t.Errorf("it took %s; to read all took %s", due, all)
+	}
+}
