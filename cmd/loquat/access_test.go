@@ -98,6 +98,7 @@ func TestLocalURL(t *testing.T) {
 // From no tokens at all to a phone: what `token` and `pair` say to a running server.
 // A token for data that the server of the configuration does not use comes with a warning.
 func TestTokenForOtherData(t *testing.T) {
+	t.Parallel()
 	p := binary.Start(t, nil, "serve", "--demo", "--data", t.TempDir(), "--listen", "127.0.0.1:0")
 	said := func(listen string, args ...string) string {
 		t.Helper()

@@ -127,6 +127,7 @@ const maxShare = 1.5
 // small next to what the database has grown by. A part of a day does when a day has passed: the copies
 // of its seconds and minutes are needed only for hours.
 func TestDay(t *testing.T) {
+	t.Parallel()
 	events := dayEvents(t)
 	const perTurn, talks, perDay = 10, 50, 1_000_000
 	dir := t.TempDir()

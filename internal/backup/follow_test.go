@@ -194,6 +194,7 @@ func TestServerBetweenTwoFollowers(t *testing.T) {
 
 // Sessions that were moved are backed up no more in their old place: the copies would seem to have what is new.
 func TestNoBackupOfMovedSessions(t *testing.T) {
+	t.Parallel()
 	dir, place := t.TempDir(), &memory{files: map[string][]byte{}}
 	s := openStore(t, dir)
 	write(t, s, "a")
@@ -241,6 +242,7 @@ func (p *farPlace) List(ctx context.Context, prefix string, fn func(string, int6
 
 // While the process waits for its place, the server's write-ahead log does not grow without a bound.
 func TestPlaceThatIsFarAtTheStart(t *testing.T) {
+	t.Parallel()
 	dir, place := t.TempDir(), &farPlace{&memory{files: map[string][]byte{}}, make(chan struct{})}
 	s := openStore(t, dir)
 	f, err := newFollower(t.Context(), Options{Dir: dir, Place: place, Name: "test", Every: 20 * time.Millisecond, Keep: time.Hour, Logger: slog.New(slog.DiscardHandler)})

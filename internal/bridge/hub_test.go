@@ -237,6 +237,7 @@ func (l *largeLog) AppendEvent(_ context.Context, dst []byte, rec loquat.Record,
 // A burst of small events of a large session is not encoded as a whole before the first event is sent. All apps still
 // get each event once.
 func TestBurstOfLargeEvents(t *testing.T) {
+	t.Parallel()
 	const events, apps = 200, 2
 	log, door := &largeLog{memLog: newMemLog()}, newDoor()
 	url := serveHub(t, NewHub(Options{Local: &Server{ID: "home", Log: log, Authenticate: door.authenticate}, Logger: quiet}))

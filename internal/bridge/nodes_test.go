@@ -87,6 +87,7 @@ func (ns *nodes) move(t *testing.T) {
 // One of several nodes forwards. While the forwarder moves from node to node, apps receive each
 // event once and in order.
 func TestForwarderMoves(t *testing.T) {
+	t.Parallel()
 	testMoves(t, func(url string) (receive func(events loquat.EventID)) {
 		p := call(t, url)
 		p.join(rigTopic, map[string]any{"token": "good", "since_id": loquat.EventID(0).String()})
@@ -102,6 +103,7 @@ func TestForwarderMoves(t *testing.T) {
 
 // The same, with the npm client in both releases.
 func TestNpmForwarderMoves(t *testing.T) {
+	t.Parallel()
 	phxtest.Dir(t)
 	testMoves(t, func(url string) (receive func(events loquat.EventID)) {
 		var clients []*phxtest.Client
@@ -148,6 +150,7 @@ func testMoves(t *testing.T, follow func(url string) (receive func(events loquat
 // A leader that comes back from a pause after another node has taken over disturbs it once at
 // most.
 func TestFormerLeaderComesBack(t *testing.T) {
+	t.Parallel()
 	o := newRemoteServer()
 	h, url := newBridge(t, History{})
 	var leads [2]atomic.Bool

@@ -32,6 +32,7 @@ func (r *record) String() string {
 // Refused joins and invalid frames do not fill the log. When the bridge ends, the log has
 // the number of each.
 func TestLogOfRefusals(t *testing.T) {
+	t.Parallel()
 	var log record
 	h := NewHub(Options{
 		Tokens: map[string]string{"home": "server-token"}, Logger: slog.New(slog.NewTextHandler(&log, nil)),

@@ -329,6 +329,7 @@ func TestRemoteTail(t *testing.T) {
 // The networks between server and bridge and between bridge and app fail often, and the
 // bridge is replaced and keeps few events. The app receives each event once and in order.
 func TestFaultyNetwork(t *testing.T) {
+	t.Parallel()
 	events, kills := 2000, 3
 	if os.Getenv("LOQUAT_BRIDGE_ROUNDS") != "" {
 		events, kills = 10_000, 20

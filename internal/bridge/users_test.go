@@ -171,6 +171,7 @@ func TestManyReadsLeaveRoom(t *testing.T) {
 
 // A token of a user that expires ends by itself.
 func TestTokenOfUserExpires(t *testing.T) {
+	t.Parallel()
 	o := newRemoteServer()
 	o.door.expires = time.Now().Add(time.Second)
 	_, url := newBridge(t, History{})

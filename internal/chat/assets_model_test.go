@@ -17,6 +17,7 @@ import (
 // model says, bytes are kept once and as long as a session has them, and what a message
 // uses cannot be deleted.
 func TestAssetModel(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("long: some thousand deeds, each on disk")
 	}

@@ -25,6 +25,7 @@ import (
 // Whatever is done to sessions, in whatever order, and with what races a small model
 // allows, they are as the model says.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	p := newPuppet()
 	r := newRig(t, p.tool())
 	r.provider.chat = p.Chat

@@ -140,6 +140,7 @@ func TestSessionThatCannotBeRead(t *testing.T) {
 // A request that streamed much, and that two starts did not survive taking up, ends
 // without its text at the third. A smaller one is taken up whatever happened.
 func TestRequestThatStartsDoNotSurvive(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		owner string
 		bytes int

@@ -885,6 +885,7 @@ func endOf(t *testing.T, pieces int) time.Duration {
 
 // The tokens of a reply count for the bound while it streams. The end of the request does not count them again.
 func TestTokensOfARequestThatIsCut(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	const config = `{"server": {"roles": {"r": {"bounds": {"tokens_per_day": 1000000}}}}, "providers": {"main": {"provider": "fake", "model": "m"}}}`
 	r.load(config)

@@ -101,6 +101,7 @@ func TestBatch(t *testing.T) {
 // A call that does not take its progress delays other calls only briefly, and gets a note
 // about the missing parts.
 func TestProgressThatNobodyTakes(t *testing.T) {
+	t.Parallel()
 	p, _ := startFake(t, "", manifest{"timeout_seconds": 60})
 	running(t, p)
 	const n = 40_000

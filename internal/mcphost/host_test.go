@@ -195,6 +195,7 @@ func TestLargeResult(t *testing.T) {
 // A process that hangs is detected and restarted, whether a call timed out or the context
 // of a call for elements ended first.
 func TestHanging(t *testing.T) {
+	t.Parallel()
 	t.Run("call", func(t *testing.T) {
 		hang(t, 0.5, func(p *Plugin) error {
 			_, err := findTool(t, p, "count").Call(t.Context(), plugin.ToolCall{Name: "count", Arguments: arguments(1)})
@@ -250,6 +251,7 @@ func wantRestart(t *testing.T, p *Plugin, log *words, ask func(*Plugin) error) {
 
 // A process that hangs is also noticed if it has said that its list of tools may be cached.
 func TestHangingAfterACachedList(t *testing.T) {
+	t.Parallel()
 	p, log := startFake(t, "new protocol", manifest{"timeout_seconds": 0.5})
 	running(t, p)
 	call := func(name string) error {
@@ -383,6 +385,7 @@ func TestToolsAreListedInVain(t *testing.T) {
 
 // The first list of the tools is part of the start, whose limit is the manifest's.
 func TestSlowFirstList(t *testing.T) {
+	t.Parallel()
 	before := minListTimeout
 	minListTimeout = 100 * time.Millisecond
 	t.Cleanup(func() { minListTimeout = before })

@@ -43,6 +43,7 @@ func TestWatch(t *testing.T) {
 
 // A guard whose helper was killed starts a new one with all groups.
 func TestGuardComesBack(t *testing.T) {
+	t.Parallel()
 	g := NewGuard(slog.New(slog.DiscardHandler), os.Args[0], watchArgument)
 	first, second := begin(t), begin(t)
 	g.watch(first.Process.Pid)
@@ -62,6 +63,7 @@ func TestGuardComesBack(t *testing.T) {
 
 // A helper that hangs delays nobody.
 func TestGuardThatHangs(t *testing.T) {
+	t.Parallel()
 	g := NewGuard(slog.New(slog.DiscardHandler), os.Args[0], watchArgument)
 	plugin := begin(t)
 	g.watch(plugin.Process.Pid)

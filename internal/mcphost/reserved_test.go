@@ -257,6 +257,7 @@ func TestActionError(t *testing.T) {
 // A transform gets no secrets. Its answer is applied to the model's request; an invalid
 // answer fails the request with the plugin's name.
 func TestTransform(t *testing.T) {
+	t.Parallel()
 	p, _ := startFake(t, "", manifest{"kind": "feature", "transforms": []string{"answer"}})
 	running(t, p)
 	req := loquat.LLMRequest{SessionID: "s1", RequestID: "r1", Config: object(t, `{"api_key": "hunter2"}`), Redacted: object(t, `{"api_key": {"set": true}}`), Params: object(t, `{"extra": [{"token": "hunter2"}]}`), Messages: []loquat.Message{{Role: "user", Content: "hi"}}}

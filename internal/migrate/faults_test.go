@@ -44,6 +44,7 @@ func alter(t *testing.T, p migrate.Place, statement string) {
 
 // A move that is refused says why, and changes neither side.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Shared(t)
 	exec := func(statements ...string) {
 		t.Helper()
@@ -108,6 +109,7 @@ func TestRefusals(t *testing.T) {
 
 // A damaged source is not moved.
 func TestDamagedSource(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, statement, want string }{
 		{"a missing message", `DELETE FROM messages WHERE id = 1`, "sessions have as many messages as they say"},
 		{"JSON that is not valid", `UPDATE events SET body = '{' WHERE event_id = 1`, "event 0000000000000001"},
@@ -147,6 +149,7 @@ func TestDamagedDatabase(t *testing.T) {
 
 // The disk of the target is full in the middle. The same source can be moved elsewhere.
 func TestFullDatabase(t *testing.T) {
+	t.Parallel()
 	server := pgtest.StartSmall(t, 24)
 	from, to := directory(t), migrate.Place{URL: server.URL("small")}
 	var before []string
@@ -184,6 +187,7 @@ func TestFullDatabase(t *testing.T) {
 
 // The disk of the target directory is full in the middle.
 func TestFullDirectory(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", dir).CombinedOutput(); err != nil {
 		t.Skipf("a file system to fill cannot be mounted here: %v: %s", err, out)

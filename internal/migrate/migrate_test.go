@@ -212,6 +212,7 @@ func addImages(t *testing.T, p migrate.Place, s *store.Store, session string) (l
 // A store goes to PostgreSQL and back, and shows the same at each place. Its next event follows
 // its last, and the places that it has left refuse to be used.
 func TestBothWays(t *testing.T) {
+	t.Parallel()
 	first, second, third := directory(t), database(t), directory(t)
 	var before []string
 	var pictures []loquat.Asset
@@ -498,6 +499,7 @@ func stopAt(t *testing.T, from, to migrate.Place, step string) {
 
 // A move that is cancelled changes neither side, and can be repeated.
 func TestCancelled(t *testing.T) {
+	t.Parallel()
 	for _, step := range []string{"checking", "copying", "building", "comparing the rows", "comparing the sessions", "comparing the log"} {
 		t.Run(step, func(t *testing.T) {
 			from, to, back := directory(t), database(t), directory(t)
@@ -583,6 +585,7 @@ func say(t *testing.T, p migrate.Place, m store.Move) {
 // A process that died between the last two steps leaves two sides that nobody can use. The
 // repeated move completes them. Repeated once more, it says that nothing is left to do.
 func TestDiedBeforeTheLastStep(t *testing.T) {
+	t.Parallel()
 	places := func(t *testing.T) (from, to migrate.Place, id string, before []string) {
 		from, to = directory(t), database(t)
 		with(t, from, func(s *store.Store) { migratetest.Fill(t, s, 3, 2); id, before = s.ID(), content(t, s) })

@@ -273,6 +273,7 @@ func TestSecrets(t *testing.T) {
 
 // A session whose event is refused waits, and others do not. What is given up can be sent again.
 func TestGivenUp(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, local)
 	var accepts atomic.Bool
 	to := newReceiver(t, func(w http.ResponseWriter, req *http.Request) {
@@ -320,6 +321,7 @@ func TestGivenUp(t *testing.T) {
 
 // Receivers that misbehave.
 func TestBadReceivers(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request)
 		want   string
@@ -387,6 +389,7 @@ func (r *rig) publish(ctx context.Context, id string, n int, e loquat.Event) err
 // A webhook whose receiver is away is disabled when too many events wait. Those that wait do not make it slower to add
 // another: when each time all were counted, this took minutes.
 func TestTooManyWait(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it stores 100,000 events")
 	}

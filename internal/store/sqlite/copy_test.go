@@ -134,6 +134,7 @@ func TestCopyRefuses(t *testing.T) {
 
 // A long read makes the writer wait once, not at each write.
 func TestWritesDuringALongRead(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("writes more than the write-ahead log takes")
 	}

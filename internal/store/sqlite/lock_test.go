@@ -26,6 +26,7 @@ func skipOnWindows(t *testing.T) {
 // If the lock file is removed or replaced, a second server still cannot start, under any path
 // of the directory.
 func TestLockFileThatWasRemoved(t *testing.T) {
+	t.Parallel()
 	skipOnWindows(t)
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")

@@ -297,6 +297,7 @@ func awaitSmallLog(t *testing.T, dir string) {
 
 // So is that of a database which nobody has written to for so long that it looks after nothing.
 func TestWriteAheadLogAfterARest(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for the rest to begin")
 	}
@@ -416,6 +417,7 @@ func TestPanicRollsBack(t *testing.T) {
 // While commits follow each other closely, the write-ahead log starts again long before its
 // hard limit.
 func TestLogStartsAgainWhileBusy(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	db := open(t, dir)
 	defer db.Close()

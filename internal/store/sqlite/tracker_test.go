@@ -76,6 +76,7 @@ func (m *mirror) file() string {
 // The pages that a Tracker reports make a copy that SQLite finds sound, and equal to the original,
 // however often the write-ahead log starts again meanwhile.
 func TestTracker(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	db := open(t, dir)
 	defer db.Close()
@@ -225,6 +226,7 @@ func TestTrackerDoesNotResumeInAnEmptyLog(t *testing.T) {
 
 // A Tracker may begin before the server: the log is empty then, and its index does not say how large a page is.
 func TestTrackerBeforeTheWriter(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	db := open(t, dir)
 	write(t, db, `CREATE TABLE filling (n INTEGER PRIMARY KEY, body BLOB)`)
