@@ -45,11 +45,12 @@ const element = window.Element.prototype as unknown as { insertAdjacentHTML(wher
 element.insertAdjacentHTML = (where, text) => void sinks.push(`insertAdjacentHTML ${where}: ${text}`);
 window.document.write = (text: string) => void sinks.push(`write: ${text}`);
 
-/** settled waits until what was started by a render is done, and all of the text is shown. */
-export async function settled(): Promise<void> {
+/** settled waits until what was started by a render is done, and all of the text is shown: at least five times `ms`. */
+export async function settled(ms = 5): Promise<void> {
+  const began = Date.now();
   for (let i = 0; i < 5 || document.querySelector("[aria-busy=true]"); i++) {
-    if (i > 2_000) throw new Error("the text is not shown after ten seconds");
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    if (Date.now() - began > 10_000) throw new Error("the text is not shown after ten seconds");
+    await new Promise((resolve) => setTimeout(resolve, ms));
   }
 }
 

@@ -17,7 +17,7 @@ function show(text: string, props: Partial<MarkdownProps> = {}, into = container
 
 /** shown waits until the whole text is shown, and returns the tree without the ids, which differ by message. */
 async function shown(into: HTMLElement): Promise<string> {
-  await settled();
+  await settled(1);
   return JSON.stringify(shape(into)).replace(/P\d+-\d+/g, "id");
 }
 

@@ -4,6 +4,13 @@ import { App } from "../../src/model/app.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
 
+// A browser drops the timers of a page that is closed. Here, long ones would keep the process of the tests alive.
+const setTimer = globalThis.setTimeout;
+globalThis.setTimeout = Object.assign((fn: () => void, ms?: number) => {
+  const timer = setTimer(fn, ms);
+  return ms! >= 1_000 ? timer.unref() : timer;
+}, setTimer);
+
 export const tick = (ms = 0): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 export async function page(me: object = { requires_token: false, scope: "full", browser: false }, stored = new Map<string, unknown>()) {
