@@ -32,11 +32,12 @@ build: web ## build bin/loquat
 
 # The packages whose tests take longest begin, so that none of them runs alone at the end. Many tests wait for a timeout or
 # for a process, so more of them run at a time than there are processors.
+PARALLEL = $$(n=$$(getconf _NPROCESSORS_ONLN); [ $$n -lt 8 ] || n=8; echo $$((2 * n)))
 LONGEST = ./internal/store/postgres ./internal/store/sqlite ./cmd/loquat ./internal/migrate ./internal/chat
 
 test: build ## run the tests, but for those of internal/e2e
 	@web/make.sh --test
-	$(GO) test -timeout 15m -parallel $$((2 * $$(getconf _NPROCESSORS_ONLN))) $(LONGEST) $$($(GO) list ./... | grep -v /internal/e2e/)
+	$(GO) test -timeout 15m -parallel $(PARALLEL) $(LONGEST) $$($(GO) list ./... | grep -v /internal/e2e/)
 	@if [ -d node_modules ]; then LOQUAT_BIN=$(CURDIR)/bin/loquat npm test --workspaces --if-present; fi
 
 browser: build ## run the tests of the page in Chromium and Firefox

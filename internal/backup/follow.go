@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -61,12 +62,13 @@ type follower struct {
 	tracker *sqlite.Tracker
 	images  *mirror
 	full    atomic.Bool // the next copy has all pages
-	owns    bool        // the status in the place is that of this process
+	owns    bool        // the status in the place was that of this process
 	status  status      // what does not change of it
 
 	newest  atomic.Int64 // the newest state in the place
 	checked atomic.Int64 // the newest state is that of this time
-	event   atomic.Int64 // the last one of the data that were copied
+	event   atomic.Int64 // see status.Event
+	written atomic.Int64 // when the status was written
 	failing atomic.Pointer[string]
 
 	// These belong to the goroutine that copies.
@@ -138,7 +140,7 @@ func newFollower(ctx context.Context, o Options) (*follower, error) {
 		name: o.Name, place: o.Place, every: o.Every, keep: o.Keep, expiry: statusExpiry, log: o.Logger, tracker: tracker,
 		images: &mirror{dir: filepath.Join(o.Dir, "assets"), place: o.Place}, lost: map[string]bool{},
 	}
-	if f.status, err = thisProcess(o.Dir, o.Name); err == nil {
+	if f.status, err = thisProcess(o.Dir); err == nil {
 		err = tracker.Read(ctx, func(q store.SQL) (err error) {
 			if err := store.RequireInPlace(q); err != nil {
 				return err
@@ -152,7 +154,9 @@ func newFollower(ctx context.Context, o Options) (*follower, error) {
 	if err != nil {
 		return nil, errors.Join(err, tracker.Close())
 	}
-	f.event.Store(int64(f.status.Event))
+	if f.status.DirID, err = dirID(o.Dir, o.Name); err != nil {
+		f.log.Warn("the data directory cannot keep its id, so the next process waits whether this one still copies", "error", err)
+	}
 	f.status.Process = uuid.NewString()
 	f.status.Every, f.status.Keep = o.Every.Seconds(), o.Keep.Seconds()
 	return f, nil
@@ -300,6 +304,9 @@ func (f *follower) step(ctx context.Context, now time.Time) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if _, taken := errors.AsType[*takenError](err); taken {
+		return err
+	}
 	if err == nil {
 		err = f.images.expire(ctx, now.Add(-f.keep).UnixMilli())
 	}
@@ -315,6 +322,12 @@ func (f *follower) copyState(ctx context.Context, at int64) error {
 		return nil
 	}
 	began := time.Now()
+	// While the place or this machine was away, another follower may have taken over.
+	if began.Sub(time.UnixMilli(f.written.Load())) > f.expiry {
+		if err := f.meanwhile(ctx, f.writeStatus); err != nil {
+			return err
+		}
+	}
 	if full { // it takes long, and so may the images, for which the transaction is not needed
 		if err := f.meanwhile(ctx, f.images.copyAll); err != nil {
 			return err
@@ -514,13 +527,12 @@ func (f *follower) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lastCopyWait)
 	defer cancel()
 	f.retryAt = time.Time{}
-	if err := f.step(ctx, time.Now()); err != nil {
-		return err
+	err := f.step(ctx, time.Now())
+	if failing := f.failing.Load(); err == nil && failing != nil {
+		err = fmt.Errorf("the last changes are not copied: %s", *failing)
 	}
-	if failing := f.failing.Load(); failing != nil {
-		return fmt.Errorf("the last changes are not copied: %s", *failing)
-	}
-	if err := f.leave(ctx); err != nil {
+	left := f.leave(ctx)
+	if err = cmp.Or(err, left); err != nil {
 		return err
 	}
 	f.log.Info("stopped", "to", f.name, "newest", f.newestTime())
@@ -528,7 +540,7 @@ func (f *follower) end(ctx context.Context) error {
 }
 
 // leave says in the place that this follower has stopped, so that the next one need not wait for it. It
-// says nothing if another follower writes there.
+// says nothing if another follower has taken over.
 func (f *follower) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lastCopyWait)
 	defer cancel()

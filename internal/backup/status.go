@@ -40,7 +40,8 @@ type status struct {
 	Checked time.Time `json:"checked,omitzero"` // the newest state is still that of this time
 	Newest  time.Time `json:"newest,omitzero"`  // the time of the newest state
 
-	Event loquat.EventID `json:"event,omitzero"` // the last event of the data that were copied
+	// The last event of the copies, or one before it. In follower.status: of the data at the start.
+	Event loquat.EventID `json:"event,omitzero"`
 
 	Every   float64 `json:"every_seconds"`
 	Keep    float64 `json:"keep_seconds"`
@@ -78,28 +79,23 @@ func (s status) write(ctx context.Context, place Place) error {
 	return place.Put(ctx, statusName, int64(len(b)), bytes.NewReader(b))
 }
 
-// thisProcess returns the status of a follower that copies a data directory to a place.
-func thisProcess(dir, name string) (s status, err error) {
+// thisProcess returns the status of a follower of a data directory.
+func thisProcess(dir string) (s status, err error) {
 	if s.Host, err = os.Hostname(); err != nil {
 		return s, err
 	}
 	s.PID = os.Getpid()
-	if s.Dir, err = filepath.Abs(dir); err != nil {
-		return s, err
-	}
-	s.DirID, err = dirID(dir, name)
+	s.Dir, err = filepath.Abs(dir)
 	return s, err
 }
 
 // dirID returns an id of a data directory that no other has, also on a host of the same name, unless
-// another tool copied the directory. The lock of lockPlace must be held.
+// another tool copied the directory. The lock of lockPlace must be held. If the id cannot be kept, the
+// error says why: the id is then that of this process.
 func dirID(dir, name string) (string, error) {
 	path := placeFile(dir, name, "id")
 	b, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	if id := string(b); uuid.Validate(id) == nil {
+	if id := string(b); err == nil && uuid.Validate(id) == nil {
 		return id, nil
 	}
 	id := uuid.NewString()
@@ -109,15 +105,9 @@ func dirID(dir, name string) (string, error) {
 // takeOver waits until no other follower writes to a place. Only one may: several would keep each a
 // chain of its own, which takes more room, and remove each other's files early.
 func (f *follower) takeOver(ctx context.Context) error {
-	found, err := readStatus(ctx, f.place)
+	found, err := f.found(ctx)
 	if err != nil || found == nil {
 		return err
-	}
-	if found.Server != f.status.Server {
-		return &takenError{fmt.Sprintf("%s has copies of another server (%s on %s); choose another destination; to run that server here, stop this one and restore the copies; remove them only if nobody needs them", f.name, found.Dir, found.Host)}
-	}
-	if own := loquat.EventID(f.event.Load()); found.Event > own {
-		return &takenError{fmt.Sprintf("%s has copies up to event %s, and the data in %s end at event %s, so they are older than the copies; if another server has taken over from this one, stop this one; to go on with these data, make a `loquat backup` of them and start the server on that", f.name, found.Event, f.status.Dir, own)}
 	}
 	// The lock of the data directory says that a follower of this directory is dead.
 	if found.Ended || found.DirID == f.status.DirID && found.Dir == f.status.Dir && found.Host == f.status.Host {
@@ -130,18 +120,31 @@ func (f *follower) takeOver(ctx context.Context) error {
 			return ctx.Err()
 		case <-time.After(f.expiry / 30):
 		}
-		now, err := readStatus(ctx, f.place)
-		if err != nil {
+		now, err := f.found(ctx)
+		if err != nil || now == nil || now.Ended {
 			return err
-		}
-		if now == nil || now.Ended {
-			return nil
 		}
 		if now.Process != found.Process || !now.Written.Equal(found.Written) {
 			return f.second(*now)
 		}
 	}
 	return nil
+}
+
+// found returns the status in the place, or nil, if this follower may continue the copies there.
+func (f *follower) found(ctx context.Context) (*status, error) {
+	found, err := readStatus(ctx, f.place)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	if found.Server != f.status.Server {
+		return nil, &takenError{fmt.Sprintf("%s has copies of another server (%s on %s); choose another destination; to run that server here, stop this one and restore the copies; remove them only if nobody needs them", f.name, found.Dir, found.Host)}
+	}
+	if own := f.status.Event; found.Event > own {
+		return nil, &takenError{fmt.Sprintf("%s has copies up to event %s, and the data in %s end at event %s, so they are older than the copies; if another server has taken over from this one, stop this one; to go on with these data, make a `loquat backup` of them and start the server on that", f.name, found.Event, f.status.Dir, own)}
+	}
+	f.event.Store(int64(found.Event))
+	return found, nil
 }
 
 // takenError reports that a place belongs to another follower.
@@ -160,7 +163,7 @@ func (f *follower) writeStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if found != nil && found.Process != f.status.Process && !found.Ended && f.owns {
+	if found != nil && found.Process != f.status.Process && f.owns { // also if it has ended: the data may be older than its copies
 		return f.second(*found)
 	}
 	now := f.status
@@ -174,6 +177,9 @@ func (f *follower) writeStatus(ctx context.Context) error {
 	if err := now.write(ctx, f.place); err != nil {
 		return err
 	}
-	f.owns = true
+	if !f.owns {
+		f.owns = true
+	}
+	f.written.Store(now.Written.UnixMilli())
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 // happens, the queue is looked at every indexIdle: cleanups of an older node have no events.
 const (
 	indexEvery   = 250 * time.Millisecond
-	indexRest    = 5 * time.Second // in place of indexEvery while there is nothing to do
+	indexRest    = 2 * time.Second // in place of indexEvery while there is nothing to do; what comes then waits longer
 	indexLook    = 2 * time.Second
 	indexIdle    = time.Minute
 	indexAtLeast = 64

@@ -73,7 +73,6 @@ func newNodes(t *testing.T, count int, provider *fake) (nodes []*rig) {
 // TestModelNodes is TestModel of three services on one log. LOQUAT_MODEL_CHECKS is the number of
 // runs.
 func TestModelNodes(t *testing.T) {
-	t.Parallel()
 	const checks = "rapid.checks"
 	before := flag.Lookup(checks).Value.String()
 	if err := flag.Set(checks, cmp.Or(os.Getenv("LOQUAT_MODEL_CHECKS"), "10")); err != nil {

@@ -385,7 +385,6 @@ func TestToolsAreListedInVain(t *testing.T) {
 
 // The first list of the tools is part of the start, whose limit is the manifest's.
 func TestSlowFirstList(t *testing.T) {
-	t.Parallel()
 	before := minListTimeout
 	minListTimeout = 100 * time.Millisecond
 	t.Cleanup(func() { minListTimeout = before })

@@ -59,7 +59,7 @@ func newIdleWatchWith(now func() time.Duration, timeout time.Duration, cancel co
 	return w
 }
 
-// untilTick returns the time until the next tick. All watches have theirs at the same moments: the process
+// untilTick returns the time until the next tick. Watches with the same tick have theirs at the same moments: the process
 // then wakes once for the timers of many streams.
 func (w *idleWatch) untilTick() time.Duration {
 	return w.tick - time.Duration(time.Now().UnixNano())%w.tick

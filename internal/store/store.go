@@ -82,8 +82,9 @@ const (
 // probeEvery is how often a store that failed to write tries again on its own.
 const probeEvery = time.Second
 
-// lookIdle is how often a store that nobody uses looks whether it is still there, for its log. An idle
-// server wakes seldom. Each commit and each call of Healthy looks, too.
+// lookIdle is how often an idle store checks that its files are still there, so that the log reports it:
+// an idle server wakes seldom. Each commit and each call of Healthy checks it, too. A store that is
+// shared looks every probeEvery.
 const lookIdle = 10 * time.Second
 
 // healthyAfter is how long writes must succeed before a store that failed to write counts as

@@ -50,7 +50,7 @@ type DB struct {
 	writerFailing     bool      // like checkpointFailing, for the committer
 	nextWaitSize      int64     // size of the write-ahead log at which the committer waits again
 	writes            atomic.Int64
-	wrote             chan struct{} // has a value since checkpointLoop has last waited, if there was a write
+	wrote             chan struct{} // has a value if there was a write since checkpointLoop last took it
 	turn              atomic.Bool   // nearly all of the write-ahead log is copied; see limitWAL
 
 	mark   *datadir.MarkFile
@@ -204,7 +204,7 @@ func dsnOf(path, mode string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// noteWrite tells checkpointLoop about the begin and the end of a write.
+// noteWrite tells checkpointLoop that something was written or is being written.
 func (db *DB) noteWrite() {
 	db.writes.Add(1)
 	select {
@@ -253,7 +253,10 @@ func (db *DB) Read(ctx context.Context, fn func(store.SQL) error) error {
 func (db *DB) Marked() (store.Mark, bool) { return db.mark.Marked() }
 
 // Mark writes the newest event id outside of the database. It does not wait for the disk.
-func (db *DB) Mark(m store.Mark) { db.mark.Mark(m) }
+func (db *DB) Mark(m store.Mark) {
+	db.mark.Mark(m)
+	db.noteWrite() // checkpointLoop syncs the mark
+}
 
 // Close stops checkpointLoop, copies the write-ahead log back to the database and unlocks the
 // directory.

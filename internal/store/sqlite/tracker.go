@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -255,6 +256,11 @@ func (t *Tracker) Position() Position { return t.known }
 // Resume notes all changes since a position of an earlier Tracker, at which the database had so many
 // pages. It reports whether they are known at all: otherwise every page may have changed.
 func (t *Tracker) Resume(ctx context.Context, p Position, commit uint32) (known bool, err error) {
+	defer func() {
+		if errors.Is(err, io.EOF) { // the log was truncated meanwhile
+			known, err = false, nil
+		}
+	}()
 	if p.Salts == 0 { // of a log without frames, as it is each time when SQLite makes it again
 		return false, nil
 	}

@@ -190,6 +190,21 @@ func TestTrackerResumes(t *testing.T) {
 	if known, err := latest.Resume(t.Context(), position, commit); known || err != nil {
 		t.Errorf("resumed in a log that started again: %v", err)
 	}
+
+	// The log may be truncated while the tracker reads it.
+	fill(t, db, 1)
+	last, err := sqlite.Track(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	position = last.Position()
+	if err := os.Truncate(filepath.Join(dir, "loquat.db-wal"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := last.Resume(t.Context(), position, commit); known || err != nil {
+		t.Errorf("resumed in a log that was truncated: %v", err)
+	}
 }
 
 // A position in a log without frames says nothing: SQLite removes the log at the end and makes it again.

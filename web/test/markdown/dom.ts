@@ -17,6 +17,9 @@ for (const name of shared) {
   const bound = typeof value === "function" && /^[a-z]/.test(name) ? value.bind(window) : value;
   Object.defineProperty(globalThis, name, { value: bound, configurable: true, writable: true });
 }
+// The page is idle at once, so code gets its colours soon.
+Object.assign(globalThis, { requestIdleCallback: (run: () => void) => setTimeout(run), cancelIdleCallback: clearTimeout });
+
 // Temml draws nothing in a page without a doctype.
 Object.defineProperty(window.document, "compatMode", { value: "CSS1Compat" });
 Object.defineProperty(globalThis, "window", { value: window, configurable: true, writable: true });

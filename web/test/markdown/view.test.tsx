@@ -15,30 +15,36 @@ function show(text: string, props: Partial<MarkdownProps> = {}, into = container
   return into;
 }
 
-/** shown waits until the whole text is shown, and returns the tree without the ids, which differ by message. */
-async function shown(into: HTMLElement): Promise<string> {
+/** shown waits until the whole texts are shown, and returns their trees without the ids, which differ by message. */
+async function shown(...into: HTMLElement[]): Promise<string[]> {
   await settled(1);
-  return JSON.stringify(shape(into)).replace(/P\d+-\d+/g, "id");
+  return into.map((element) => JSON.stringify(shape(element)).replace(/P\d+-\d+/g, "id"));
 }
 
 test("a text that grew is shown as the same nodes as the whole text", async () => {
+  let coloured = false;
   await fc.assert(
     fc.asyncProperty(
-      fc.array(fc.constantFrom(...allExamples), { minLength: 1, maxLength: 6 }).map((parts) => parts.join("\n")),
+      fc.array(fc.constantFrom(...allExamples), { minLength: 1, maxLength: 6 }),
+      fc.constantFrom("", "```js\nconst a = 1;\n```"),
       fc.array(fc.nat(1_000), { maxLength: 6 }),
-      async (text, cuts) => {
+      async (parts, code, cuts) => {
+        const text = [...parts, code].join("\n");
         const grown = container();
         for (const cut of cuts.map((c) => c % (text.length + 1)).sort((a, b) => a - b)) show(text.slice(0, cut), {}, grown);
         show(text, {}, grown);
         const whole = show(text);
         // The colours of a language are loaded when its code is first shown, and come to both texts then.
-        for (let i = 0; i < 200 && (await shown(grown)) !== (await shown(whole)); i++);
-        assert.equal(await shown(grown), await shown(whole));
+        let [a, b] = await shown(grown, whole);
+        for (let i = 0; i < 200 && a !== b; i++) [a, b] = await shown(grown, whole);
+        assert.equal(a, b);
+        coloured ||= a!.includes("class=hljs-");
         for (const element of [grown, whole]) render(null, element), element.remove();
       },
     ),
     { numRuns: 150 },
   );
+  assert.ok(coloured, "no code had colours");
 });
 
 test("finished blocks keep their elements while the text grows", async () => {
