@@ -201,6 +201,7 @@ func (f *follower) load(ctx context.Context) error {
 	if err := f.meanwhile(ctx, f.writeStatus); err != nil {
 		return err
 	}
+	f.owns = true
 	if whyFull != "" {
 		f.log.Info("the first copy has all pages", "to", f.name, "reason", whyFull)
 	}

@@ -177,9 +177,6 @@ func (f *follower) writeStatus(ctx context.Context) error {
 	if err := now.write(ctx, f.place); err != nil {
 		return err
 	}
-	if !f.owns {
-		f.owns = true
-	}
 	f.written.Store(now.Written.UnixMilli())
 	return nil
 }

@@ -29,7 +29,7 @@ func MarkCopy(q SQL) (last loquat.EventID, images []string, err error) {
 	if _, err := q.Exec(`UPDATE log SET copied = 1`); err != nil {
 		return 0, nil, err
 	}
-	if err := one(q, `SELECT `+lastEventID+` FROM log`, nil, &last); err != nil {
+	if last, err = LastEvent(q); err != nil {
 		return 0, nil, err
 	}
 	rows, err := q.Query(`SELECT DISTINCT sha256 FROM assets ORDER BY sha256`)

@@ -530,8 +530,8 @@ func TestPrivateAddresses(t *testing.T) {
 	}
 }
 
-// A look for due events reads those that wait once, also if all of a session are due but its first: a receiver that is
-// away for long otherwise kept a processor busy.
+// A look for due events reads those that wait once, also if all of a session are due but its first. Otherwise a receiver
+// that is away would keep a processor busy.
 func TestLookAtManyDueEvents(t *testing.T) {
 	r := newRig(t, config.Webhooks{AllowPrivate: true, RetryDelays: []time.Duration{time.Hour}})
 	away := newReceiver(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })

@@ -43,11 +43,11 @@ func (db *DB) checkpointLoop() {
 		}
 		switch {
 		case !small || !idle:
-			open = db.sleep(checkpointEvery, nil)
+			open = db.pause(time.After(checkpointEvery), nil)
 		case unsynced:
-			open = db.sleep(time.Until(synced.Add(datadir.MarkSyncEvery)), db.wrote)
+			open = db.pause(time.After(time.Until(synced.Add(datadir.MarkSyncEvery))), db.wrote)
 		default:
-			open = db.awaitWrite()
+			open = db.pause(nil, db.wrote)
 		}
 	}
 }
@@ -64,27 +64,15 @@ func (db *DB) shrinkWAL(idle bool) {
 	}
 }
 
-// sleep waits for a time, or until wrote has a value. It returns false if the database is closed first.
-func (db *DB) sleep(d time.Duration, wrote <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+// pause waits for one of two channels. It returns false if the database is closed first.
+func (db *DB) pause(over <-chan time.Time, wrote <-chan struct{}) bool {
 	select {
 	case <-db.stop:
 		return false
 	case <-wrote:
-	case <-timer.C:
+	case <-over:
 	}
 	return true
-}
-
-// awaitWrite waits for a write. It returns false if the database is closed first.
-func (db *DB) awaitWrite() bool {
-	select {
-	case <-db.stop:
-		return false
-	case <-db.wrote:
-		return true
-	}
 }
 
 // checkpoint runs a WAL checkpoint and returns how many pages are left because readers still

@@ -204,7 +204,7 @@ func dsnOf(path, mode string, pragmas ...string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
 }
 
-// noteWrite tells checkpointLoop that something was written or is being written.
+// noteWrite wakes checkpointLoop. It is called when a write begins and when it has ended.
 func (db *DB) noteWrite() {
 	db.writes.Add(1)
 	select {
