@@ -70,13 +70,14 @@ export class Conversation {
     const before = this.before;
     if (messages === before && this.running === this.app.busy.peek()) return;
     const replaced = before.length > 0 && messages[before.length - 1]?.id !== before[before.length - 1]?.id;
-    const opened = before.length === 0 && messages.length > 1;
+    const opened = before.length === 0 && messages.length > 0;
     const ended = this.running && !this.app.busy.peek() && this.alternatives.peek().size > 0;
     this.before = messages;
     this.running = this.app.busy.peek();
     if (!replaced && !opened && !ended) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.load(), opened ? 0 : 100);
+    const isFirst = this.running && messages.length === 1; // probably a new chat, which has none
+    this.timer = setTimeout(() => void this.load(), isFirst ? 500 : opened ? 0 : 100);
   }
   private running = false;
 

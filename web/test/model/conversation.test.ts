@@ -123,6 +123,21 @@ test("a copy and an action go to the message that is meant, although another cli
   assert.deepEqual([errors(), app.route.value], [1, { at: "session", id: "one" }], "the message is gone");
 });
 
+test("a chat that is opened while its first reply is written again shows that there are other versions", async () => {
+  const { app, wire } = await page();
+  const one = { alternative_id: "a", index: 1, in_place: false };
+  wire.answers["GET /sessions/one/alternatives"] = { alternatives: [one] };
+  const show = (shown: object[], more: object) => wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages: shown, ...more }), error: undefined });
+  app.go({ at: "session", id: "one" });
+  show(messages.slice(0, 1), { active_request_id: "r" });
+  await tick(700);
+  assert.deepEqual(app.conversation.choiceAt(1), { at: 1, total: 2 });
+  wire.answers["GET /sessions/one/alternatives"] = { alternatives: [one, { ...one, alternative_id: "b", in_place: true }] };
+  show(messages.slice(0, 2), {});
+  await tick(300);
+  assert.deepEqual(app.conversation.choiceAt(1), { at: 1, total: 2 });
+});
+
 test("a message is asked again and a reply written again only if the chat is still as it is shown", async () => {
   const { app, wire } = await page();
   wire.answers["GET /sessions/one/alternatives"] = { alternatives: [] };
