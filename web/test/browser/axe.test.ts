@@ -47,12 +47,27 @@ async function clean(page: Page, state: string): Promise<void> {
     for (const [i, look] of all.entries()) {
       await page.look(look, "reduce");
       await settle(page);
-      const faults = [...(await page.violations(...(i ? ["color-contrast"] : []))), ...(page.forced ? await page.driver.evaluate(unseen) : [])];
+      const faults = [...(i ? [] : await page.driver.evaluate(brokenWords)), ...(await page.violations(...(i ? ["color-contrast"] : []))), ...(page.forced ? await page.driver.evaluate(unseen) : [])];
       found.push(...faults.map((fault) => `${state}, ${name}, ${Object.values(look).join(" ")}: ${fault}`));
     }
   }
   await page.driver.setViewport(wide);
   assert.deepEqual(found, []);
+}
+
+/** brokenWords returns the words of the page's own texts that continue on the next line. Long ones may. It runs in the page. */
+function brokenWords(): string[] {
+  const found: string[] = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT, (node) => (node.parentElement!.closest(".markdown, [data-test=message], script, style, code, kbd") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT));
+  for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+    for (const { 0: word, index } of node.nodeValue!.matchAll(/[\p{L}\p{N}]{2,16}/gu)) {
+      const range = document.createRange();
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      if (new Set([...range.getClientRects()].map(({ top }) => Math.round(top))).size > 1) found.push(`the word “${word}” is broken in “${node.nodeValue!.slice(0, 60)}”`);
+    }
+  }
+  return found;
 }
 
 /** settle waits until no colour or place changes. */
@@ -156,7 +171,7 @@ const states = (check: Check): void => {
   });
 
   check("a session that can be brought back after its deletion", async ({ server, open }) => {
-    const page = await open(`/s/${await server.session({ title: "Goes" })}`);
+    const page = await open(`/s/${await server.session({ title: "A chat about the weather in Ulm" })}`);
     await page.click("session-menu");
     await page.click("delete");
     await page.at("toast-action");
