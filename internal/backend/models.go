@@ -55,7 +55,7 @@ const setupHint = "To talk to a real model, set `OPENAI_API_KEY` (and `OPENAI_BA
 	"```json\n" +
 	`{"providers": {"main": {"provider": "reference_generic_compatible",` + "\n" +
 	`  "base_url": "http://127.0.0.1:11434/v1", "model": "your-model"}}}` + "\n" +
-	"```\n\nThen start Loquat again, without `--demo`."
+	"```\n\nThen start Loquat again. Leave out `--demo` if you used it."
 
 // quoteUser quotes the user's message, so that the user sees that it has arrived.
 func quoteUser(req *chatRequest) string {

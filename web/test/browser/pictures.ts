@@ -1,10 +1,11 @@
-// Makes the pictures of the web client in docs/pictures.md.
+// Makes the pictures of the web client and of the dashboard in docs/pictures.md.
 //
 //   LOQUAT_PROGRAM=bin/loquat npm run pictures -w web [-- NAME...]
 import { mkdir } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { desktop, launch, Page, phone, type PageOptions } from "./browser.ts";
+import { dashboardPicture } from "./dashboard.ts";
 import { withWorkshop } from "./plugin/options.ts";
 import { Server } from "./program.ts";
 
@@ -112,6 +113,7 @@ try {
     server.network.cut();
     await page.at("banner", " .banner-time");
   });
+  if (isWanted("dashboard")) await dashboardPicture(browser, join(folder, "..", "monitoring", "dashboard.json"), join(folder, "dashboard.webp"));
 } finally {
   await browser.close();
   await workshop.stop();
@@ -153,9 +155,13 @@ async function dropImages(): Promise<void> {
   document.querySelector('[data-test="composer-form"]')!.dispatchEvent(new DragEvent("drop", { bubbles: true, cancelable: true, dataTransfer: data }));
 }
 
+function isWanted(name: string): boolean {
+  return !wanted.length || wanted.includes(name);
+}
+
 /** picture opens a path, brings the page into a state, and writes what it shows. */
 async function picture(name: string, path: string, prepare: (page: Page) => Promise<unknown>, options: PageOptions = {}, from = server): Promise<void> {
-  if (wanted.length && !wanted.includes(name)) return;
+  if (!isWanted(name)) return;
   const page = await Page.open(browser, from.url + path, { form: desktop, tolerant: true, ...options });
   page.driver.setDefaultTimeout(120_000); // also on a busy machine
   await prepare(page);
