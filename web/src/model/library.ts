@@ -68,11 +68,13 @@ export class Library {
   remove(id: string): void {
     const deletion = { id, title: this.app.list.entry(id)?.title ?? "", at: Date.now() + undoMs };
     this.keep([...this.deletions().filter((d) => d.id !== id), deletion]);
-    if (sessionOf(this.app.route.peek()) === id) this.app.go({ at: "new" }, "replace");
-    this.await(deletion);
+    const open = sessionOf(this.app.route.peek()) === id;
+    if (open) this.app.go({ at: "new" }, "replace");
+    this.await(deletion, open);
   }
 
-  private await({ id, title, at }: Deletion): void {
+  /** await deletes a session when its time has come. If the user takes that back, a session that was open is shown again. */
+  private await({ id, title, at }: Deletion, open = false): void {
     const left = Math.min(Math.max(at - Date.now(), 0), undoMs); // the clock may have been set back
     this.hide(id, true);
     const timer = setTimeout(() => void this.delete(id), left);
@@ -80,6 +82,7 @@ export class Library {
       clearTimeout(timer);
       this.keep(this.deletions().filter((d) => d.id !== id));
       this.hide(id, false);
+      if (open && this.app.route.peek().at === "new") this.app.go({ at: "session", id }, "replace");
     };
     this.app.notices.add({ kind: "info", text: t("session.deleted", { title: title || t("session.untitled") }), action: { label: t("undo"), run: undo } }, left);
   }

@@ -220,6 +220,20 @@ test("a deletion can be undone, and a reload does not forget it", async () => {
   assert.equal(wire.calls.some((c) => c.method === "DELETE"), false);
 });
 
+test("a deletion of the open chat that is undone opens it again, unless another one was opened meanwhile", async () => {
+  const { app } = await page();
+  const removeAndUndo = (meanwhile: () => void) => {
+    app.go({ at: "session", id: "one" });
+    app.library.remove("one");
+    assert.deepEqual(app.route.value, { at: "new" });
+    meanwhile();
+    app.notices.shown.value.at(-1)!.action!.run();
+    return app.route.value;
+  };
+  assert.deepEqual(removeAndUndo(() => {}), { at: "session", id: "one" });
+  assert.deepEqual(removeAndUndo(() => app.go({ at: "session", id: "other" })), { at: "session", id: "other" });
+});
+
 test("a deletion that is undone in one tab is undone in the other", (t) => {
   const stored = new Map<string, unknown>();
   t.mock.timers.enable({ apis: ["setTimeout"] });
