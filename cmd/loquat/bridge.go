@@ -55,9 +55,9 @@ func serveBridge(ctx context.Context, opts bridgeOptions, stdout, stderr io.Writ
 		return err
 	}
 	secrets.Add(cfg.Secrets())
-	ln, err := net.Listen("tcp", cfg.Server.Listen)
+	ln, err := listen(cfg.Server.Listen)
 	if err != nil {
-		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
+		return err
 	}
 	attempts := auth.NewAttempts(log)
 	hub := bridge.NewHub(bridge.Options{Tokens: cfg.Bridge.Servers, Attempts: attempts, Logger: log})

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,12 +36,31 @@ func TestAdvice(t *testing.T) {
 		{"events --server " + url, "give it with --token or LOQUAT_TOKEN"},
 		{"pair --config " + away, "--server names another"},
 		{"token list --data " + data + " --config " + away, "--server names another"},
+		{"serve --port 80", "unknown flag: --port; loquat serve --help lists the flags"},
 	} {
 		var out strings.Builder
 		err := run(t.Context(), strings.Fields(tc.command), strings.NewReader(""), &out, &out)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("loquat %s: %v, which does not say %q", tc.command, err, tc.want)
 		}
+	}
+}
+
+// A server whose port is taken does not touch the data: they may be those of an older version.
+func TestTakenPort(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	data := filepath.Join(t.TempDir(), "data")
+	var out strings.Builder
+	err = run(t.Context(), []string{"serve", "--demo", "--listen", ln.Addr().String(), "--data", data}, strings.NewReader(""), &out, &out)
+	if err == nil || !strings.Contains(err.Error(), "address already in use; if that is a Loquat server, use it or stop it") {
+		t.Errorf("the server ends with %v", err)
+	}
+	if _, err := os.Stat(data); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the data directory: %v", err)
 	}
 }
 

@@ -134,6 +134,7 @@ type server struct {
 	store    *store.Store
 	access   *auth.Keeper
 	profiles *profile.Server // nil unless there is an address for it
+	listener net.Listener
 	metrics  *prometheus.Registry
 	traces   *otlp.Sender     // nil unless there is a collector
 	plugins  []plugin.Process // plugin processes that were started
@@ -193,6 +194,9 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err != nil {
 		return s, usageError{err}
 	}
+	if s.listener, err = listen(cfg.Server.Listen); err != nil { // before the data are changed
+		return s, err
+	}
 	driver, err := openDriver(ctx, cfg, true, s.log)
 	if err != nil {
 		return s, err
@@ -213,7 +217,19 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err := s.startChat(ctx, cfg, plugins, registry, driver); err != nil {
 		return s, err
 	}
-	return s, s.listen(cfg)
+	return s, s.answer(cfg)
+}
+
+// listen opens the port. Clients that connect wait until the server answers.
+func listen(address string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%w; if that is a Loquat server, use it or stop it, otherwise choose another address with --listen, LOQUAT_LISTEN or server.listen", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; choose another address with --listen, LOQUAT_LISTEN or server.listen", err)
+	}
+	return ln, nil
 }
 
 // warnIfOpen warns of a server that others reach through a proxy, and that asks nobody for a token.
@@ -311,39 +327,36 @@ func (s *server) useScripted(cfg *config.Config) (err error) {
 	return nil
 }
 
-// listen opens the port and serves.
-func (s *server) listen(cfg *config.Config) error {
-	ln, err := net.Listen("tcp", cfg.Server.Listen)
-	if err != nil {
-		return fmt.Errorf("listen on %s (--listen or server.listen choose another address): %w", cfg.Server.Listen, err)
-	}
-	relay := &bridge.Relay{Host: ln.Addr().String()}
+// answer answers calls over HTTP.
+func (s *server) answer(cfg *config.Config) error {
+	address := s.listener.Addr().String()
+	relay := &bridge.Relay{Host: address}
 	for _, c := range s.store.Collectors() {
 		s.metrics.MustRegister(c)
 	}
 	sockets, err := s.startBridge(cfg, relay, s.metrics)
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		return err
 	}
 	s.notifier = webpush.Start(webpush.Options{Store: s.store, Access: s.access, Config: cfg.Push, Logger: s.log})
 	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log, Idle: s.config.opts.private})
 	s.metrics.MustRegister(s.webhooks.Collectors()...)
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: s.config.live, Reload: s.reload, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
+		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: s.config.live, Reload: s.reload, Address: address, Web: web.Files(), Access: s.access,
 		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: s.metrics, Faces: []route.Face{s.openai.Face()},
 	})
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		return err
 	}
 	relay.Handler = handler
 	server, serve, scheme, err := newHTTPServer(handler, s.config.live, s.log)
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		return err
 	}
 	s.http = server
-	s.url = scheme + "://" + ln.Addr().String()
+	s.url = scheme + "://" + address
 	go func() {
-		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()
@@ -410,6 +423,9 @@ func (s *server) stop() {
 	}
 	if s.profiles != nil {
 		s.profiles.Close()
+	}
+	if s.listener != nil {
+		_ = s.listener.Close() // open only if the start failed
 	}
 }
 
