@@ -73,6 +73,9 @@ func (f *pairFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 		fmt.Fprintf(stdout, "\n%s", code)
 	}
+	if f.device.Scope == "" {
+		fmt.Fprintln(stderr, "a device with this code may only read, unless the token of this command is of scope user; with --scope full it may write, too")
+	}
 	if u, err := url.Parse(p.URL); err == nil && config.IsLoopback(hostPort(u)) {
 		fmt.Fprintln(stderr, "only this machine can reach that URL; set server.public_url for others")
 	}

@@ -51,6 +51,9 @@ type Found struct {
 func Discover(ctx context.Context, env Environment, client *http.Client) (Found, error) {
 	model, key := env.get("LOQUAT_MODEL"), env.get("OPENAI_API_KEY")
 	baseURL := strings.TrimRight(env.get("OPENAI_BASE_URL"), "/")
+	if lower := strings.ToLower(baseURL); baseURL != "" && !strings.HasPrefix(lower, "http://") && !strings.HasPrefix(lower, "https://") {
+		return Found{}, errors.New("OPENAI_BASE_URL has to begin with http:// or https://")
+	}
 	if key != "" || baseURL != "" {
 		return discoverHosted(ctx, env, client, cmp.Or(baseURL, DefaultBaseURL), key, model)
 	}

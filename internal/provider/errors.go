@@ -114,6 +114,9 @@ func (f *failure) detail(secrets *config.Redactor, attempts int) string {
 	if f.unreached {
 		b.WriteString("; the backend may not run there")
 	}
+	if f.status == http.StatusUnauthorized {
+		b.WriteString("; api_key (or OPENAI_API_KEY) may be missing or wrong")
+	}
 	if f.unreached || f.status == http.StatusNotFound {
 		b.WriteString("; base_url may lack its version prefix, such as /v1")
 	}

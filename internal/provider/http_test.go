@@ -175,7 +175,7 @@ func TestErrorDetail(t *testing.T) {
 			[]string{"400 Bad Request: bad image (code invalid_image_url, type invalid_request_error)", "request id is req_7", "1 attempt "}},
 		{"lm studio", 400, nil, `{"error":{"message":"inner"},"message":"outer"}`, []string{"inner"}},
 		{"string", 500, nil, `{"error":"boom"}`, []string{"500 Internal Server Error: boom"}},
-		{"mistral", 401, nil, `{"detail":"Invalid API Key"}`, []string{"Invalid API Key"}},
+		{"mistral", 401, nil, `{"detail":"Invalid API Key"}`, []string{"Invalid API Key", "api_key (or OPENAI_API_KEY) may be missing or wrong"}},
 		{"cerebras", 422, nil, `{"message":"wrong","type":"t","code":"c"}`, []string{"wrong (code c, type t)"}},
 		{"gemini", 400, nil, `[{"error":{"code":400,"message":"list"}}]`, []string{"list (code 400)"}},
 		{"openrouter", 429, nil, `{"error":{"message":"Provider returned error","code":429,"metadata":{"raw":"upstream is busy"}}}`, []string{"Provider returned error", "upstream is busy"}},

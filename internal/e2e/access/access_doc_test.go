@@ -1,12 +1,15 @@
 package access_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"loquat"
+	"loquat/internal/client"
 	"loquat/internal/e2e/binary"
 )
 
@@ -37,7 +40,15 @@ func TestGuideAccess(t *testing.T) {
 	pair := strings.NewReplacer("http://192.168.1.20:8787", server.URL, "THE-TOKEN", token).Replace(commands[2][1])
 	code, _, _ := strings.Cut(strings.TrimPrefix(says(pair), "code: "), "\n")
 	claimed := binary.Call(t, "POST", server.URL+"/pairing/claim", `{"code": "`+code+`", "device_name": "phone"}`)
-	if !strings.Contains(claimed, `"token":"loq_`) {
-		t.Errorf("the claim answers %s", claimed)
+	var device loquat.ClaimedDevice
+	if err := json.Unmarshal([]byte(claimed), &device); err != nil || !strings.HasPrefix(device.Token, "loq_") {
+		t.Fatalf("the claim answers %s", claimed)
+	}
+	phone, err := client.New(server.URL, client.Options{Token: device.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := phone.CreateSession(t.Context(), loquat.NewSession{}); err != nil {
+		t.Errorf("the phone cannot begin a chat: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,6 +53,9 @@ const dirLockWait = time.Second
 // error is a store.ErrInUse that names this process.
 func Make(ctx context.Context, dir string, log *slog.Logger) (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("make the data directory: %w; make it as a user who may, give it to the user of this command with chown, or choose another with --data", err)
+		}
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
 	return Take(ctx, dir, log)
