@@ -19,7 +19,10 @@ export GOFLAGS := -trimpath $(GOFLAGS)
 STATICCHECK = $(GO) tool -modfile=.ci/lint.mod staticcheck
 OBJECTS     = $$($(GO) tool -modfile=.ci/s3.mod -n versitygw)
 
-.PHONY: web run build test e2e browser pictures race conformance crash backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages fmt clean
+.PHONY: help web run build test e2e browser pictures race conformance crash backups migration postgres nodes network failover s3 fuzz together bench mutants lint simulate vulnerabilities release packages fmt clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {gsub(/\$$\$$/, "$$"); printf "%-16s %s\n", $$1, $$2}' Makefile
 
 web: ## build the web client, if Node.js is there
 	@web/make.sh

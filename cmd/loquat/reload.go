@@ -120,7 +120,7 @@ func (s *server) takeUp(ctx context.Context) (out loquat.ConfigReload, err error
 		problems = config.InOrder(problems, faultsOf(reloaded.Check(s.factsOf(reloaded))))
 	}
 	if !config.Failed(problems) && s.opens(reloaded.Server) {
-		problems = append(problems, config.Problem{Path: "server.auth_tokens", Message: "without a token, everyone who reaches server.public_url would have full access; make one with `loquat token new` first, or restart the server if the proxy restricts access"})
+		problems = append(problems, config.Problem{Path: "server.auth_tokens", Message: "without a token, everyone who reaches server.public_url would have full access; make one with `loquat token new NAME` first, or restart the server if the proxy restricts access"})
 	}
 	if config.Failed(problems) {
 		return out, unusable(problems)

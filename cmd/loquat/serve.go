@@ -194,15 +194,9 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	if err != nil {
 		return s, usageError{err}
 	}
-	if s.listener, err = listen(cfg.Server.Listen); err != nil { // before the data are changed
-		return s, err
-	}
-	driver, err := openDriver(ctx, cfg, true, s.log)
+	driver, err := s.openStore(ctx, cfg)
 	if err != nil {
 		return s, err
-	}
-	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention, Version: version()}); err != nil {
-		return s, errors.Join(err, driver.Close())
 	}
 	sharePacing(plugins, s.store)
 	if s.access, err = openAccess(ctx, &s.config, s.store, s.log); err != nil {
@@ -220,6 +214,20 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	return s, s.answer(cfg)
 }
 
+// openStore opens the port and then the store, so that a start does not change the data if the port is taken.
+func (s *server) openStore(ctx context.Context, cfg *config.Config) (driver store.Driver, err error) {
+	if s.listener, err = listen(cfg.Server.Listen); err != nil {
+		return nil, err
+	}
+	if driver, err = openDriver(ctx, cfg, true, s.log); err != nil {
+		return nil, err
+	}
+	if s.store, err = store.Open(ctx, driver, store.Options{Logger: s.log, Retention: cfg.Events.Retention, Version: version()}); err != nil {
+		return nil, errors.Join(err, driver.Close())
+	}
+	return driver, nil
+}
+
 // listen opens the port. Clients that connect wait until the server answers.
 func listen(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
@@ -235,7 +243,7 @@ func listen(address string) (net.Listener, error) {
 // warnIfOpen warns of a server that others reach through a proxy, and that asks nobody for a token.
 func (s *server) warnIfOpen(cfg config.Server) {
 	if !s.config.opts.insecure && !s.access.Closed() && isReached(cfg) {
-		s.log.Warn("the server has no tokens, so everyone who reaches server.public_url has full access; make a token with `loquat token new`, or start with --insecure if the proxy restricts access", "public_url", cfg.PublicURL)
+		s.log.Warn("the server has no tokens, so everyone who reaches server.public_url has full access; make a token with `loquat token new NAME`, or start with --insecure if the proxy restricts access", "public_url", cfg.PublicURL)
 	}
 }
 
@@ -318,7 +326,11 @@ func (s *server) useScripted(cfg *config.Config) (err error) {
 		if s.scripts, err = startScripted(s.log); err != nil {
 			return err
 		}
-		s.log.Info("replies come from the scripted backend; for a real one set OPENAI_API_KEY or OPENAI_BASE_URL, start a local one such as Ollama, or write loquat.json")
+		remedy := "set OPENAI_API_KEY or OPENAI_BASE_URL, start a local one such as Ollama, or write loquat.json"
+		if s.config.opts.demo {
+			remedy = "start without --demo"
+		}
+		s.log.Info("replies come from the scripted backend; for a real one " + remedy)
 	}
 	cfg.UseOnly("scripted", loquat.Object{}.
 		Set("provider", config.DefaultSelector).

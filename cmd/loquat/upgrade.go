@@ -156,6 +156,7 @@ func (c *upgradeCheck) directory(ctx context.Context, dir string) {
 	switch {
 	case err != nil:
 		c.say("disk", "the room for it is not known: %v", err)
+	case need == 0:
 	case free < need:
 		c.problem("disk", "the upgrade needs up to %s, and %s are free; make room first", mebibytes(need), mebibytes(free))
 	default:

@@ -73,14 +73,14 @@ func (k *Keeper) authenticate(ctx context.Context, token string, from netip.Addr
 }
 
 func errUnknownToken() error {
-	return loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new` makes one")
+	return loquat.Errorf(loquat.CodeUnauthorized, "the token is not known, was revoked or has expired; `loquat token new NAME` makes one")
 }
 
 // Anyone returns the principal of a call without credentials. It fails once the server
 // requires a token.
 func (k *Keeper) Anyone() (Principal, error) {
 	if k.Closed() {
-		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with a token; `loquat token new` makes one, and server.auth_tokens may hold some")
+		return Principal{}, loquat.Errorf(loquat.CodeUnauthorized, "this needs Authorization: Bearer with a token; `loquat token new NAME` makes one, and server.auth_tokens may hold some")
 	}
 	return Principal{Kind: Nobody, Scope: Full}, nil
 }

@@ -165,11 +165,11 @@ func (c *Config) checkServer(ch *checker, loaded Loaded) {
 	}
 	for i, t := range s.AuthTokens {
 		if len(t.Token) < strongTokenLength {
-			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; use at least %d random characters, or a token of `loquat token new`", strongTokenLength)
+			ch.warn(fmt.Sprintf("server.auth_tokens[%d].token", i), "is short enough to be guessed; use at least %d random characters, or a token of `loquat token new NAME`", strongTokenLength)
 		}
 	}
 	if !s.Closed() && !loaded.Insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
-		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, accept those of another system with server.jwt, make one with `loquat token new`, listen on 127.0.0.1, or start with --insecure", s.Listen)
+		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, accept those of another system with server.jwt, make one with `loquat token new NAME`, listen on 127.0.0.1, or start with --insecure", s.Listen)
 	}
 	if s.DebugListen != "" && !loaded.DebugInsecure && checkListen(s.DebugListen) == nil && !IsLoopback(s.DebugListen) {
 		ch.fault("server.debug_listen", "is %s, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure", s.DebugListen)

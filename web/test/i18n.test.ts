@@ -16,7 +16,7 @@ const sameWords: Readonly<Record<Exclude<Language, "en">, readonly string[]>> = 
 };
 
 /** names are never translated: a text has those that the English one has. */
-const names = ["`loquat token new`", "OPENAI_API_KEY", "loquat.json", "Loquat", "Ollama", "llama.cpp", "LM Studio", "vLLM", "Python"];
+const names = ["`loquat token new NAME`", "OPENAI_API_KEY", "loquat.json", "Loquat", "Ollama", "llama.cpp", "LM Studio", "vLLM", "Python"];
 
 /** partsOf returns the texts of a key by plural category; a text without categories is "other". */
 const partsOf = (text: Text): Readonly<Record<string, string>> => (typeof text === "string" ? { other: text } : (text as Record<string, string>));

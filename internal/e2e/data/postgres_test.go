@@ -124,7 +124,7 @@ func TestCommandsOnPostgres(t *testing.T) {
 	}
 	server.Stop()
 	code, stderr := binary.Exit(t, "serve", "--config", file, "--listen", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "other"))
-	if code != 1 || !strings.Contains(stderr, "postgres:***@127.0.0.1") || !strings.Contains(stderr, "start it, or correct the host and the port in store.url") || strings.Contains(stderr, "hunter2") {
+	if code != 1 || !strings.Contains(stderr, "postgres:***@127.0.0.1") || !strings.Contains(stderr, "start the database, or correct the host and the port in store.url") || strings.Contains(stderr, "hunter2") {
 		t.Errorf("a start without the database: %d, %s", code, stderr)
 	}
 }

@@ -110,7 +110,7 @@ func TestUpgradeCheckFindsProblems(t *testing.T) {
 	}{
 		{[]string{filepath.Join(dir, "unknown.json"), "--data", filepath.Join(dir, "none")}, binary.ExitOK, []string{"warning: servre: ", "did you mean server", "has no data yet"}},
 		{[]string{filepath.Join(dir, "unusable.json")}, binary.ExitUsage, []string{"configuration: problem: providers.main.model: is missing", "1 problem"}},
-		{[]string{filepath.Join(dir, "unreachable.json"), "--data", dir}, binary.ExitFailure, []string{"data: problem: store.url: ", "start it, or correct the host and the port"}},
+		{[]string{filepath.Join(dir, "unreachable.json"), "--data", dir}, binary.ExitFailure, []string{"data: problem: store.url: ", "start the database, or correct the host and the port"}},
 		{[]string{damaged}, binary.ExitFailure, []string{"data: problem: ", "put a backup in its place"}},
 		{[]string{filepath.Join(dir, "absent")}, binary.ExitUsage, []string{"no such file"}},
 		{[]string{dir, "extra"}, binary.ExitUsage, []string{"2 arguments given"}},

@@ -108,11 +108,11 @@ func startRemedy(err error) string {
 	case fault.Kind != faultUnreachable.Kind:
 		return strings.TrimSuffix(fault.Remedy, goesOn)
 	case pgconn.Timeout(err), errors.Is(err, context.DeadlineExceeded):
-		return "start it, correct the host and the port in store.url, or raise connect_timeout there if the database is slow"
+		return "start the database, correct the host and the port in store.url, or raise connect_timeout there if the database is slow"
 	case strings.Contains(text, "tls error") && !strings.Contains(text, "dial error"):
 		return "turn TLS on in the database, or correct sslmode and sslrootcert in store.url"
 	}
-	return "start it, or correct the host and the port in store.url"
+	return "start the database, or correct the host and the port in store.url"
 }
 
 // keywordPassword matches the password of a connection string of keywords and values.

@@ -51,7 +51,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 	sql("locked", `CREATE ROLE secretive LOGIN PASSWORD 'right'`)
 	requirePassword(t, server, "secretive")
 	for _, c := range []struct{ name, url, want, remedy string }{
-		{"nobody listens", "postgres://u:hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct the host and the port in store.url"},
+		{"nobody listens", "postgres://u:hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start the database, or correct the host and the port in store.url"},
 		{"nobody answers", "postgres://u:hunter2@" + silent(t) + "/loquat?connect_timeout=1", "timeout", "raise connect_timeout there if the database is slow"},
 		{"no such host", "postgres://u:hunter2@no-such-host.invalid/loquat", "no-such-host.invalid", "correct the host and the port in store.url"},
 		{"a database without TLS", strings.Replace(at("postgres", "postgres"), "disable", "require", 1), "refused TLS", "correct sslmode and sslrootcert in store.url"},
@@ -67,7 +67,7 @@ func TestDatabaseThatCannotBeUsed(t *testing.T) {
 		{"newer schema", at("postgres", "newer"), "schema is 999", "a newer one"},
 		{"an @ in the password", "postgres://u:top@hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "write @ as %40"},
 		{"a / in the password", "postgres://u:hunter2/top@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "/ as %2F"},
-		{"a # and a ? in the password", "postgres://u:#hunter2?@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start it, or correct the host and the port in store.url"},
+		{"a # and a ? in the password", "postgres://u:#hunter2?@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "start the database, or correct the host and the port in store.url"},
 		{"a password that is no URL", "postgres://u:%hunter2@127.0.0.1:1/loquat", "postgres://u:***@127.0.0.1:1/loquat", "postgres://USER:PASSWORD@HOST"},
 		{"a password among the parameters", "postgres://127.0.0.1:1/loquat?user=u&password=%hunter2", "user=u&password=***", "postgres://USER:PASSWORD@HOST"},
 		{"a parameter in the password", "postgres://u@127.0.0.1:1/loquat?password=hunter2=3", "loquat?password=***", "postgres://USER:PASSWORD@HOST"},

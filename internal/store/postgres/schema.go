@@ -151,7 +151,13 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err := db.upgrade(ctx, conn, raw, tx, files, version, least); err != nil {
 		return err
 	}
-	return tx.Commit(ctx)
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	if version > 0 {
+		db.log.Info("the data were upgraded", "schema", len(files), "before", version)
+	}
+	return nil
 }
 
 // upgrade runs the steps above a version.

@@ -73,7 +73,7 @@ func vacuumInto(ctx context.Context, from, to string) error {
 		return err
 	}
 	if version != newest {
-		return fmt.Errorf("it has schema %d and this program knows %d; use the program that runs on it", version, newest)
+		return fmt.Errorf("it has schema %d and this program knows %d; use the version that made it", version, newest)
 	}
 	_, err = conn.ExecContext(ctx, `VACUUM INTO ?`, to)
 	return err

@@ -37,7 +37,7 @@ func Inspect(ctx context.Context, dir string, log *slog.Logger) (*Inspection, er
 	}
 	if files, err := steps.ReadDir("schema"); err != nil || version != len(files) {
 		if err == nil {
-			err = fmt.Errorf("%s has schema %d and this program knows %d; use the program that runs on it, or start the server once", in.path, version, len(files))
+			err = fmt.Errorf("%s has schema %d and this program knows %d; use the version that made it, or let a server of this version upgrade it first", in.path, version, len(files))
 		}
 		return nil, errors.Join(err, in.Close())
 	}

@@ -184,5 +184,11 @@ func (db *DB) migrate(ctx context.Context) error {
 	if _, err := tx.ExecContext(ctx, `PRAGMA user_version = `+strconv.Itoa(len(files))); err != nil {
 		return fmt.Errorf("prepare %s: %w", db.path, err)
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	if version > 0 {
+		db.log.Info("the data were upgraded", "schema", newest, "before", version)
+	}
+	return nil
 }

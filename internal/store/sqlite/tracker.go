@@ -79,7 +79,7 @@ func (t *Tracker) start(ctx context.Context) (err error) {
 		return err
 	}
 	if version != newest {
-		return fmt.Errorf("it has schema %d and this program knows %d; use the program that runs on it, or start the server once", version, newest)
+		return fmt.Errorf("it has schema %d and this program knows %d; use the version that made it, or let a server of this version upgrade it first", version, newest)
 	}
 	if _, err := t.control.ExecContext(ctx, `PRAGMA `+busyTimeout(turnTimeout)); err != nil {
 		return err

@@ -86,7 +86,7 @@ export const de: Catalogue = {
   "connection.read_only": "Du darfst lesen, aber nichts ändern.",
 
   "sign_in.title": "Anmelden",
-  "sign_in.help": "Dieser Server verlangt ein Zugriffstoken. `loquat token new` erstellt eines.",
+  "sign_in.help": "Dieser Server verlangt ein Zugriffstoken. `loquat token new NAME` erstellt eines.",
   "sign_in.token": "Zugriffstoken",
   "sign_in.action": "Anmelden",
   "sign_in.again": "Anmelden\u00a0…",

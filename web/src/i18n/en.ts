@@ -87,7 +87,7 @@ export const en = {
   "connection.read_only": "You may read, but not change anything.",
 
   "sign_in.title": "Sign in",
-  "sign_in.help": "This server asks for an access token. `loquat token new` makes one.",
+  "sign_in.help": "This server asks for an access token. `loquat token new NAME` makes one.",
   "sign_in.token": "Access token",
   "sign_in.action": "Sign in",
   "sign_in.again": "Sign in…",

@@ -86,7 +86,7 @@ export const es: Catalogue = {
   "connection.read_only": "Puedes leer, pero no cambiar nada.",
 
   "sign_in.title": "Iniciar sesión",
-  "sign_in.help": "Este servidor pide un token de acceso. `loquat token new` crea uno.",
+  "sign_in.help": "Este servidor pide un token de acceso. `loquat token new NAME` crea uno.",
   "sign_in.token": "Token de acceso",
   "sign_in.action": "Iniciar sesión",
   "sign_in.again": "Iniciar sesión…",

@@ -87,7 +87,7 @@ export const fr: Catalogue = {
   "connection.read_only": "Vous pouvez lire, mais pas modifier.",
 
   "sign_in.title": "Connexion",
-  "sign_in.help": "Ce serveur demande un jeton d’accès. `loquat token new` en crée un.",
+  "sign_in.help": "Ce serveur demande un jeton d’accès. `loquat token new NAME` en crée un.",
   "sign_in.token": "Jeton d’accès",
   "sign_in.action": "Se connecter",
   "sign_in.again": "Se connecter…",

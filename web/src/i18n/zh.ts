@@ -86,7 +86,7 @@ export const zh: Catalogue = {
   "connection.read_only": "你可以阅读，但不能更改任何内容。",
 
   "sign_in.title": "登录",
-  "sign_in.help": "此服务器需要访问令牌。`loquat token new` 可以创建一个。",
+  "sign_in.help": "此服务器需要访问令牌。`loquat token new NAME` 可以创建一个。",
   "sign_in.token": "访问令牌",
   "sign_in.action": "登录",
   "sign_in.again": "登录…",
