@@ -248,7 +248,7 @@ func TestLargeEvents(t *testing.T) {
 // All encoders of a message write what encoding/json does.
 func TestEncodersOfMessages(t *testing.T) {
 	at := time.Date(2026, 11, 22, 1, 2, 3, 4_000_000, time.UTC)
-	for _, metadata := range []Object{nil, {"b": []byte(`[1]`)}, {"b": []byte(`[1]`), "a": []byte(`"x"`), "c": []byte(`{}`)}} {
+	for _, metadata := range []Object{nil, {"b": []byte(`[1]`)}, {"b": []byte(`[1]`), "a": []byte(`"<x>"`), "c": []byte(`{}`)}} {
 		m := Message{ID: "m\"1", Role: RoleUser, Content: "<a>\n", CreatedAt: at, Metadata: metadata}
 		want := encodeReference(t, m)
 		encoded, err := metadata.Encode()
@@ -295,16 +295,16 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// A DraftBuilder adds up to what a fold shows.
+// A DraftBuilder adds up to what a fold shows. A value of another kind replaces the one before.
 func TestDraftBuilder(t *testing.T) {
 	var b DraftBuilder
 	if b.Delta() != nil {
 		t.Error("nothing adds up to something")
 	}
 	deltas := []Delta{
-		{Role: RoleAssistant, Content: "a", Metadata: Object{"reasoning": []byte(`"x\"y"`), "list": []byte(`[1]`), "n": []byte(`1`)}},
-		{Role: RoleAssistant, Content: "b", Metadata: Object{"reasoning": []byte(`""`), "list": []byte(` [ ] `), "n": []byte(`2`)}},
-		{Role: RoleAssistant, Content: strings.Repeat("c", 3<<20), Metadata: Object{"reasoning": []byte(`"z"`), "list": []byte(`[2, 3]`), "other": []byte(`"t"`)}},
+		{Role: RoleAssistant, Content: "a", Metadata: Object{"reasoning": []byte(`"x\"y"`), "reasoning_content": []byte(`"a"`), "list": []byte(`[1]`), "n": []byte(`1`)}},
+		{Role: RoleAssistant, Content: "b", Metadata: Object{"reasoning": []byte(`""`), "reasoning_content": []byte(`null`), "list": []byte(` [ ] `), "n": []byte(`2`)}},
+		{Role: RoleAssistant, Content: strings.Repeat("c", 3<<20), Metadata: Object{"reasoning": []byte(`"z"`), "reasoning_content": []byte(`""`), "list": []byte(`[2, 3]`), "other": []byte(`"t"`)}},
 		{Role: RoleAssistant, Metadata: Object{"other": []byte(`"u"`)}},
 	}
 	want := deltas[0]
@@ -314,7 +314,7 @@ func TestDraftBuilder(t *testing.T) {
 			want = mergeDelta(want, d)
 		}
 	}
-	if got := b.Delta(); !reflect.DeepEqual(*got, want) || string(got.Metadata["reasoning"]) != `"x\"yz"` || string(got.Metadata["list"]) != `[1,2, 3]` || string(got.Metadata["other"]) != `"u"` {
+	if got := b.Delta(); !reflect.DeepEqual(*got, want) || string(got.Metadata["reasoning"]) != `"x\"yz"` || string(got.Metadata["list"]) != `[1,2, 3]` || string(got.Metadata["other"]) != `"u"` || string(got.Metadata["reasoning_content"]) != `""` {
 		t.Errorf("it adds up to %.200q", got.Metadata)
 	}
 	if b.Delta() != nil {

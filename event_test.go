@@ -55,13 +55,3 @@ func TestEventIDSortsAsText(t *testing.T) {
 		}
 	})
 }
-
-func TestRequestStatusEnded(t *testing.T) {
-	for status, want := range map[RequestStatus]bool{
-		StatusQueued: false, StatusRunning: false, StatusCompleted: true, StatusFailed: true, StatusCancelled: true,
-	} {
-		if status.Ended() != want {
-			t.Errorf("%s.Ended() = %v", status, !want)
-		}
-	}
-}

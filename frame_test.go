@@ -23,28 +23,36 @@ func sharedPartials(t *testing.T, texts ...string) []Record {
 
 // A frame is the event in the form that clients read, made once for all copies of the record.
 func TestFrame(t *testing.T) {
-	original := sharedPartials(t, "hello")[0]
-	earlier, other := original, original
-	frame := original.Frame()
-	want := "id: 0000000000000001\ndata: " + string(original.AppendJSON(nil, nil)) + "\n\n"
-	if string(frame) != want {
-		t.Errorf("%q, want %q", frame, want)
+	around := len(sharedPartials(t, "")[0].Body)
+	for _, text := range []string{"hello", strings.Repeat("x", maxFrameBody-around)} {
+		checkFrame(t, sharedPartials(t, text)[0])
 	}
-	for _, c := range []*Record{&earlier, &other} {
-		if &c.Frame()[0] != &frame[0] {
-			t.Error("a copy of the record has another frame")
-		}
-		var out bytes.Buffer
-		if err := c.WriteJSON(&out, nil); err != nil || out.String() != string(c.AppendJSON(nil, nil)) {
-			t.Errorf("%s, %v", &out, err)
-		}
-	}
-	large := sharedPartials(t, strings.Repeat("x", maxFrameBody))[0]
+	large := sharedPartials(t, strings.Repeat("x", maxFrameBody-around+1))[0]
 	unshared := Record{ID: 1, Body: []byte("{}")}
 	for _, c := range []*Record{&large, &unshared} {
 		var out bytes.Buffer
 		if err := c.WriteJSON(&out, nil); err != nil || c.Frame() != nil || out.String() != string(c.AppendJSON(nil, nil)) {
 			t.Errorf("an event without a frame: %d bytes, %v, %v", out.Len(), c.Frame() != nil, err)
+		}
+	}
+}
+
+// checkFrame checks the frame of an event that has one. With it the event is written at once.
+func checkFrame(t *testing.T, original Record) {
+	t.Helper()
+	earlier, other := original, original
+	frame := original.Frame()
+	want := "id: 0000000000000001\ndata: " + string(original.AppendJSON(nil, nil)) + "\n\n"
+	if string(frame) != want {
+		t.Fatalf("%.200q, want %.200q", frame, want)
+	}
+	for _, c := range []*Record{&earlier, &other} {
+		if &c.Frame()[0] != &frame[0] {
+			t.Error("a copy of the record has another frame")
+		}
+		out := short{left: 1}
+		if err := c.WriteJSON(&out, nil); err != nil || out.String() != string(c.AppendJSON(nil, nil)) {
+			t.Errorf("%.200s, %v", &out, err)
 		}
 	}
 }

@@ -202,15 +202,11 @@ func (m Message) AssetIDs() []string {
 		return nil
 	}
 	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		return nil
-	}
+	_ = json.Unmarshal(raw, &list) // it stays empty if raw is no list
 	var ids []string
 	for _, raw := range list {
 		var attachment Object
-		if json.Unmarshal(raw, &attachment) != nil {
-			continue
-		}
+		_ = json.Unmarshal(raw, &attachment) // it stays empty if raw is no object
 		if id := attachment.String("asset_id"); id != "" {
 			ids = append(ids, id)
 		}

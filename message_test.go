@@ -44,6 +44,19 @@ func sameJSON(t *testing.T, a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
+// Extra and FunctionExtra have only what has no field of its own.
+func TestFieldsOfToolCall(t *testing.T) {
+	for text, want := range map[string]ToolCall{
+		`{"id":"c","function":{"name":"f","arguments":"{}"}}`:      {ID: "c", Name: "f", Arguments: "{}"},
+		`{"id":"c","type":"t","function":{"name":"f","strict":1}}`: {ID: "c", Name: "f", Extra: Object{"type": []byte(`"t"`)}, FunctionExtra: Object{"strict": []byte(`1`)}},
+	} {
+		var call ToolCall
+		if err := json.Unmarshal([]byte(text), &call); err != nil || !reflect.DeepEqual(call, want) {
+			t.Errorf("%s is read as %+v, %v", text, call, err)
+		}
+	}
+}
+
 func TestMarshalToolCallDoesNotChangeIt(t *testing.T) {
 	call := ToolCall{ID: "c", Name: "f", Extra: Object{}.Set("x", 1), FunctionExtra: Object{}.Set("y", 2)}
 	if _, err := json.Marshal(call); err != nil {
@@ -91,29 +104,46 @@ func TestObject(t *testing.T) {
 	if c := o.Clone().Set("s", "y"); o.String("s") != "x" || c.String("s") != "y" {
 		t.Error("a clone shares its keys")
 	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a value that has no JSON was set")
+		}
+	}()
+	o.Set("s", func() {})
 }
 
-// A string is read like encoding/json reads it.
-func TestObjectString(t *testing.T) {
-	for _, raw := range []string{`"plain"`, `"grüße 世界"`, `""`, `"a\"b"`, `"\u00e4\n"`, "\"\xff\"", "\"a\tb\"", `"a" `, ` "a"`, `"`, `"a""b"`, `null`, `7`, `{}`, ``} {
+// A string is read like encoding/json reads it. null is no string.
+func TestStringOf(t *testing.T) {
+	for _, raw := range []string{`"plain"`, `"grüße 世界"`, `""`, `"a\"b"`, `"\u00e4\n"`, "\"\xff\"", "\"a\tb\"", `"a" `, ` "a"`, `"`, `"a`, `"ab`, `ab"`, `"a""b"`, `null`, `7`, `{}`, ``} {
 		var want string
-		if json.Unmarshal([]byte(raw), &want) != nil {
+		valid := json.Unmarshal([]byte(raw), &want) == nil && raw != "null"
+		if !valid {
 			want = ""
 		}
+		if got, ok := StringOf(json.RawMessage(raw)); ok != valid || ok && got != want {
+			t.Errorf("%q is read as %q, %v; want %q, %v", raw, got, ok, want, valid)
+		}
 		if got := (Object{"k": json.RawMessage(raw)}).String("k"); got != want {
-			t.Errorf("%q is read as %q, want %q", raw, got, want)
+			t.Errorf("%q at a key is read as %q, want %q", raw, got, want)
 		}
 	}
 }
 
-func TestModelJSON(t *testing.T) {
-	for _, s := range []string{`{"id":"m"}`, `{"id":"m","name":"M","context":{"max":1}}`} {
-		var m Model
-		if err := json.Unmarshal([]byte(s), &m); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := json.Marshal(m); err != nil || !sameJSON(t, got, []byte(s)) {
-			t.Errorf("%s became %s, %v", s, got, err)
+// Only attachments with an asset_id refer to assets. Clients may spell the name with escapes.
+func TestAssetIDs(t *testing.T) {
+	for raw, want := range map[string][]string{
+		`[{"type":"image","asset_id":"a"},{"type":"image","url":"u"},{"type":"image","asset_id":"b"}]`: {"a", "b"},
+		`[{"asset\u005fid":"a"}]`: {"a"},
+		`[{"asset_id":""},{"asset_id":7},3,null,"asset_id",{"asset_id":"a"}]`: {"a"},
+		`[{"url":"u"}]`:      nil,
+		`{"asset_id":"a"}`:   nil,
+		`[{"asset_id":"a"},`: nil,
+		`null`:               nil,
+		``:                   nil,
+	} {
+		m := Message{Metadata: Object{MetaAttachments: json.RawMessage(raw)}}
+		if got := m.AssetIDs(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s refers to %q, want %q", raw, got, want)
 		}
 	}
 }

@@ -93,7 +93,6 @@ func (b *TextBuilder) drain(fn func(piece string)) {
 		fn(piece)
 		b.pieces[i] = ""
 		if copied += len(piece); copied >= freeStep && b.size >= 2*freeStep {
-			piece = ""
 			debug.FreeOSMemory()
 			copied = 0
 		}

@@ -93,7 +93,7 @@ func EstimateInput(messages []Message) (n int64, whole bool) {
 	for i := len(messages) - 1; i >= 0; i-- {
 		m := messages[i]
 		if t := TokensIn(m.Metadata); t != nil && m.Role == RoleAssistant && t.Input > 0 {
-			return n + t.Input + t.Output - t.Reasoning, true
+			return n + t.Input + max(0, t.Output-t.Reasoning), true // some backends count reasoning apart from the output
 		}
 		n += messageTokens + EstimateTokens(len(m.Content)) + EstimateTokens(len(m.Metadata[MetaToolCalls]))
 		var images []json.RawMessage
@@ -119,9 +119,16 @@ func TokensIn(metadata Object) *Tokens {
 	return &t
 }
 
-// countIn returns the number that raw is, or 0.
+// maxCount is the largest count that is believed. Clients may give messages any metadata, and sums of
+// counts must not overflow.
+const maxCount = 1 << 53
+
+// countIn returns the number that raw is, or 0 if it is no count.
 func countIn(raw json.RawMessage) int64 {
 	n, _ := strconv.ParseInt(string(raw), 10, 64)
+	if n > maxCount {
+		return 0
+	}
 	return max(0, n)
 }
 

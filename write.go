@@ -3,7 +3,6 @@ package loquat
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 	"unicode/utf8"
@@ -55,11 +54,7 @@ func writeAround(w io.Writer, v any, messages []Message) error {
 	}
 	// Only ids follow the list. They hold no quotation marks, so the last match is the list.
 	list := []byte(`"messages":[]`)
-	at := bytes.LastIndex(around, list)
-	if at < 0 {
-		return fmt.Errorf("a %T has no messages", v)
-	}
-	at += len(list) - 1
+	at := bytes.LastIndex(around, list) + len(list) - 1
 	p := pieceWriter{w: w, buf: slices.Clip(around[:at])}
 	for i, m := range messages {
 		if i > 0 {
@@ -91,7 +86,7 @@ type pieceWriter struct {
 const writtenPiece = 16 << 10
 
 func (p *pieceWriter) flush() {
-	if p.err == nil && len(p.buf) > 0 {
+	if p.err == nil {
 		_, p.err = p.w.Write(p.buf)
 	}
 	p.buf = p.buf[:0]
@@ -122,10 +117,7 @@ func (p *pieceWriter) message(m Message) {
 
 func (p *pieceWriter) text(s string) {
 	for len(s) > 0 && p.err == nil {
-		end := len(s)
-		if end > writtenPiece {
-			end = CharacterStart(s, writtenPiece)
-		}
+		end := CharacterStart(s, min(len(s), writtenPiece))
 		p.buf = AppendEscaped(p.buf, s[:end])
 		s = s[end:]
 		p.flushFull()
@@ -151,6 +143,7 @@ func (p *pieceWriter) object(o Object) {
 			}
 		} else {
 			p.buf = appendRaw(p.buf, v)
+			p.flushFull()
 		}
 	}
 	p.buf = append(p.buf, '}')
