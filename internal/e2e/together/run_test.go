@@ -3,7 +3,6 @@
 package together_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -349,18 +348,8 @@ func (c *crew) checkSearch(ctx context.Context, t *audit.Truth) (faults []error)
 			continue
 		}
 		var got []string
-		err := audit.Retry(ctx, func() error {
-			found, err := c.api.Search(ctx, loquat.SearchQuery{Text: `"` + text + `"`, Limit: 100})
-			got = nil
-			for _, hit := range found.Hits {
-				if s, ok := t.Sessions[hit.SessionID]; ok && s.Messages[*hit.Index].Content == text {
-					got = append(got, fmt.Sprintf("%s[%d]", hit.SessionID, *hit.Index))
-				}
-			}
-			if found.Incomplete {
-				c.count("search that was incomplete")
-				err = cmp.Or(err, errIncomplete)
-			}
+		err := audit.Retry(ctx, func() (err error) {
+			got, err = c.find(ctx, t, text)
 			return err
 		})
 		slices.Sort(got)
@@ -371,6 +360,28 @@ func (c *crew) checkSearch(ctx context.Context, t *audit.Truth) (faults []error)
 		c.count("search that was compared")
 	}
 	return faults
+}
+
+// find returns where a search finds a text that is all of a message. Messages that have more than this text are found too.
+func (c *crew) find(ctx context.Context, t *audit.Truth, text string) (places []string, err error) {
+	for query := (loquat.SearchQuery{Text: `"` + text + `"`, Limit: 100}); ; {
+		found, err := c.api.Search(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		if found.Incomplete {
+			c.count("search that was incomplete")
+			return nil, errIncomplete
+		}
+		for _, hit := range found.Hits {
+			if s, ok := t.Sessions[hit.SessionID]; ok && s.Messages[*hit.Index].Content == text {
+				places = append(places, fmt.Sprintf("%s[%d]", hit.SessionID, *hit.Index))
+			}
+		}
+		if query.PageToken = found.NextPageToken; query.PageToken == "" {
+			return places, nil
+		}
+	}
 }
 
 // checkExports moves sessions to another server and back out of it. Both archives are equal.
