@@ -46,10 +46,10 @@ func (CompactRange) UIElements(context.Context, ui.Input) ([]loquat.Object, erro
 		Set("param_map", map[string]string{"start": "$dialog.start", "end": "$dialog.end", "instructions": "$dialog.instructions"}).
 		Set("dialog", map[string]any{
 			"kind": "form", "title": "Compact messages",
-			"message": "A summary, written by the model of this session, takes the place of these messages.",
+			"message": "A summary, written by the model of this session, replaces these messages.",
 			"inputs": []input{
-				{Name: "start", Type: "number", Label: "First message", Required: true, Placeholder: "0"},
-				{Name: "end", Type: "number", Label: "Last message", Required: true, Placeholder: "9"},
+				{Name: "start", Type: "number", Label: "First message, counted from 0", Required: true, Placeholder: "0"},
+				{Name: "end", Type: "number", Label: "Last message, counted from 0", Required: true},
 				{Name: "instructions", Type: "multiline", Label: "Instructions", Placeholder: "What the summary should keep"},
 			},
 		}).
@@ -142,10 +142,12 @@ func readSpan(params loquat.Object) (p span, err error) {
 // within checks that the range is within a session with the given number of messages.
 func (p span) within(count int) error {
 	switch {
+	case count == 0:
+		return loquat.Invalid("body.params.start", "is %d; the session has no messages", p.start)
 	case p.start < 0 || p.start >= count:
-		return loquat.Invalid("body.params.start", "is %d; it has to be the index of one of the %d messages", p.start, count)
+		return loquat.Invalid("body.params.start", "is %d; the messages of this session are 0 to %d", p.start, count-1)
 	case p.end < p.start || p.end >= count:
-		return loquat.Invalid("body.params.end", "is %d; it has to be the index of one of the %d messages, and not before start", p.end, count)
+		return loquat.Invalid("body.params.end", "is %d; it has to be from start to %d, the last message of this session", p.end, count-1)
 	}
 	return nil
 }

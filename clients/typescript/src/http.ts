@@ -275,5 +275,5 @@ export async function readProblem(answer: Response, call: Pick<Call, "method" | 
       return new ProblemError(JSON.parse(text), context)
     } catch { /* not a problem document */ }
   }
-  return new ProblemError({ detail: `${context.call}: the server answered ${answer.status} without a problem document` }, context)
+  return new ProblemError({ detail: `${context.call}: the answer ${answer.status} is not one of a Loquat server; check baseURL, and a proxy in front of the server` }, context)
 }

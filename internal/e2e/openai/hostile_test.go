@@ -77,6 +77,8 @@ func TestHostileInput(t *testing.T) {
 		"unknown route":   {"/v1/embeddings", fullToken, `{}`, 404, ""},
 		"unknown below":   {"/v1/chat/completions/1/messages", fullToken, `{}`, 404, ""},
 		"only the prefix": {"/v1/", fullToken, `{}`, 404, ""},
+		"no prefix":       {"/chat/completions", fullToken, `{}`, 404, ""},
+		"no prefix, //":   {"//responses", fullToken, `{}`, 404, ""},
 		"double slash":    {"/v1//models", fullToken, `{}`, 404, ""},
 		"wrong method":    {"/v1/models", fullToken, `{}`, 405, ""},
 		"wrong token":     {"/v1/chat/completions", "wrong", `{"model":"echo","messages":[]}`, 401, ""},
@@ -87,6 +89,9 @@ func TestHostileInput(t *testing.T) {
 			status, f, _ := post(t, server+tc.path, tc.token, strings.NewReader(tc.body))
 			if status != tc.status || tc.param != "" && (f.Error.Param == nil || *f.Error.Param != tc.param) {
 				t.Errorf("got %d %+v, want %d and param %q", status, f, tc.status, tc.param)
+			}
+			if strings.HasPrefix(name, "no prefix") && !strings.HasSuffix(f.Error.Message, "; the base URL has to end in /v1") {
+				t.Errorf("the message is %q", f.Error.Message)
 			}
 			if len(f.Error.Message) > 3000 {
 				t.Errorf("the message has %d bytes", len(f.Error.Message))

@@ -172,11 +172,16 @@ func (t *Table) FormOf(r *http.Request, called *Route) *ErrorForm {
 		return called.errorForm()
 	}
 	for _, face := range t.Faces {
-		if strings.HasPrefix(r.URL.Path, face.Prefix) {
+		if strings.HasPrefix(r.URL.Path, face.Prefix) || t.lacksPrefix(face, r.URL.Path) {
 			return face.Errors
 		}
 	}
 	return problems
+}
+
+// lacksPrefix reports whether an unknown path is one of a face without its prefix: the client's base URL lacks it.
+func (t *Table) lacksPrefix(face Face, unknown string) bool {
+	return len(unknown) <= maxHint && t.has(path.Join(face.Prefix, unknown))
 }
 
 // ServeHTTP finds the route of a request and calls it.
@@ -237,6 +242,11 @@ func (t *Table) notFound(r *http.Request) error {
 	clean := path.Clean("/" + r.URL.Path)
 	if clean != r.URL.Path && len(clean) <= maxHint && t.has(clean) {
 		return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; use %q", loquat.Clip(r.URL.Path, loquat.Excerpt), clean)
+	}
+	for _, face := range t.Faces {
+		if t.lacksPrefix(face, clean) {
+			return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; the base URL has to end in %s", clean, strings.TrimSuffix(face.Prefix, "/"))
+		}
 	}
 	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /docs lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))
 }

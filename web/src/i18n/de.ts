@@ -139,7 +139,7 @@ export const de: Catalogue = {
   "transcript.edit": "Bearbeiten und neu fragen",
   "transcript.regenerate": "Neu schreiben",
   "transcript.ask_reply": "Um eine Antwort bitten",
-  "transcript.fork": "Chat bis hierher kopieren",
+  "transcript.fork": "In neuem Chat fortsetzen",
   "transcript.incomplete_cancelled": "Vor dem Ende gestoppt",
   "transcript.incomplete_error": "Wegen eines Fehlers vorzeitig beendet",
   "transcript.incomplete_interrupted": "Vorzeitig beendet, weil der Server angehalten hat",

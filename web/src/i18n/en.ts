@@ -140,7 +140,7 @@ export const en = {
   "transcript.edit": "Edit and ask again",
   "transcript.regenerate": "Write again",
   "transcript.ask_reply": "Ask for a reply",
-  "transcript.fork": "Copy the chat up to here",
+  "transcript.fork": "Continue in a new chat",
   "transcript.incomplete_cancelled": "Stopped before the end",
   "transcript.incomplete_error": "Ended early because of an error",
   "transcript.incomplete_interrupted": "Ended early because the server stopped",

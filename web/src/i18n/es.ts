@@ -139,7 +139,7 @@ export const es: Catalogue = {
   "transcript.edit": "Editar y volver a preguntar",
   "transcript.regenerate": "Volver a escribir",
   "transcript.ask_reply": "Pedir una respuesta",
-  "transcript.fork": "Copiar el chat hasta aquí",
+  "transcript.fork": "Continuar en un chat nuevo",
   "transcript.incomplete_cancelled": "Detenida antes del final",
   "transcript.incomplete_error": "Terminó antes de tiempo por un error",
   "transcript.incomplete_interrupted": "Terminó antes de tiempo porque el servidor se detuvo",

@@ -140,7 +140,7 @@ export const fr: Catalogue = {
   "transcript.edit": "Modifier et redemander",
   "transcript.regenerate": "Réécrire",
   "transcript.ask_reply": "Demander une réponse",
-  "transcript.fork": "Copier la discussion jusqu’ici",
+  "transcript.fork": "Continuer dans une nouvelle discussion",
   "transcript.incomplete_cancelled": "Arrêtée avant la fin",
   "transcript.incomplete_error": "Interrompue par une erreur",
   "transcript.incomplete_interrupted": "Interrompue par l’arrêt du serveur",

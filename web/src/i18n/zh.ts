@@ -139,7 +139,7 @@ export const zh: Catalogue = {
   "transcript.edit": "编辑并重新提问",
   "transcript.regenerate": "重新生成",
   "transcript.ask_reply": "请求回复",
-  "transcript.fork": "复制到此处为止的对话",
+  "transcript.fork": "在新对话中继续",
   "transcript.incomplete_cancelled": "未完成即被停止",
   "transcript.incomplete_error": "因错误提前结束",
   "transcript.incomplete_interrupted": "因服务器停止而提前结束",
