@@ -35,7 +35,8 @@ func TestAdvice(t *testing.T) {
 		{"chat --demo --data " + data + " hello", "or name the server that uses it with --server"},
 		{"events --server " + url, "give it with --token or LOQUAT_TOKEN"},
 		{"pair --config " + away, "--server names another"},
-		{"token list --data " + data + " --config " + away, "--server names another"},
+		{"token list --data " + data + " --config " + away, "it was asked because the data directory " + data + " is in use by process"},
+		{"token list --data " + data + " --config " + away, "name the server that uses it with --server"},
 		{"serve --port 80", "unknown flag: --port; loquat serve --help lists the flags"},
 	} {
 		var out strings.Builder

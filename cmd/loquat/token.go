@@ -148,6 +148,7 @@ type tokensAt struct {
 	tokens
 	place   string
 	unaware string // URL of a server that answers where the configuration says, and uses other data; "" for none
+	inUse   error  // why a server is asked that was not named; nil otherwise
 }
 
 // open returns the tokens of the named server. Without a named server it opens the data
@@ -157,20 +158,22 @@ func (f *accessFlags) open(ctx context.Context) (tokensAt, func() error, error) 
 	if err != nil {
 		return tokensAt{}, nil, err
 	}
+	var inUse error
 	if f.server == "" {
 		keeper, done, err := openStored(ctx, cfg, slog.New(slog.DiscardHandler))
 		if err == nil {
-			return tokensAt{storedKeys{keeper}, storePlace(cfg), f.unaware(ctx, cfg)}, done, nil
+			return tokensAt{tokens: storedKeys{keeper}, place: storePlace(cfg), unaware: f.unaware(ctx, cfg)}, done, nil
 		}
 		if !errors.Is(err, store.ErrInUse) {
 			return tokensAt{}, nil, err
 		}
+		inUse = err
 	}
 	c, err := f.client(cfg)
 	if err != nil {
 		return tokensAt{}, nil, err
 	}
-	return tokensAt{tokens: c, place: "the server at " + strings.TrimSuffix(c.URL(), "/")}, func() error { c.CloseIdleConnections(); return nil }, nil
+	return tokensAt{tokens: c, place: "the server at " + strings.TrimSuffix(c.URL(), "/"), inUse: inUse}, func() error { c.CloseIdleConnections(); return nil }, nil
 }
 
 // unaware returns the URL of a server that answers where the configuration says, although no server uses the data.
@@ -261,7 +264,11 @@ func (f *accessFlags) with(ctx context.Context, run func(tokensAt) error) error 
 	if err != nil {
 		return err
 	}
-	return errors.Join(run(k), done())
+	err = run(k)
+	if k.inUse != nil && loquat.CodeOf(err) == loquat.CodeUnavailable {
+		err = fmt.Errorf("%w; it was asked because %w", err, k.inUse)
+	}
+	return errors.Join(err, done())
 }
 
 func makeToken(ctx context.Context, k tokensAt, t loquat.NewToken, stdout, stderr io.Writer) error {

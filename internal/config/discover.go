@@ -77,7 +77,7 @@ func discoverHosted(ctx context.Context, env Environment, client *http.Client, b
 		secrets := (&Config{raw: loquat.Object{}.Set("api_key", key).Set("base_url", baseURL)}).Secrets()
 		shown := NewRedactor(secrets).Redact(baseURL)
 		if err != nil {
-			return Found{}, fmt.Errorf("asking %s for its models: %s; set LOQUAT_MODEL to the model to use, or check OPENAI_API_KEY and OPENAI_BASE_URL, which usually ends in a version such as /v1",
+			return Found{}, fmt.Errorf("asking %s for its models: %s; check that the backend runs, OPENAI_API_KEY, and OPENAI_BASE_URL, which usually ends in a version such as /v1; if the backend lists no models, set LOQUAT_MODEL",
 				shown, NewRedactor(secrets).Redact(err.Error()))
 		}
 		if len(models) == 0 {

@@ -96,7 +96,7 @@ func TestDiscover(t *testing.T) {
 		{name: "key asks for models", vars: map[string]string{"OPENAI_API_KEY": "sk-1234"}, hosts: hosts{"api.openai.com": withKey("sk-1234", lists("first")), ollama: lists("o")},
 			base: "https://api.openai.com/v1", model: "first", key: "sk-1234"},
 		{name: "base URL alone", vars: map[string]string{"OPENAI_BASE_URL": "http://gpu/v1/"}, hosts: hosts{"gpu": lists("g")}, base: "http://gpu/v1", model: "g"},
-		{name: "wrong key", vars: map[string]string{"OPENAI_API_KEY": "sk-1234"}, hosts: hosts{"api.openai.com": withKey("other", lists("x"))}, errorHas: "401 Unauthorized; set LOQUAT_MODEL"},
+		{name: "wrong key", vars: map[string]string{"OPENAI_API_KEY": "sk-1234"}, hosts: hosts{"api.openai.com": withKey("other", lists("x"))}, errorHas: "401 Unauthorized; check that the backend runs, OPENAI_API_KEY,"},
 		{name: "unreachable", vars: map[string]string{"OPENAI_BASE_URL": "http://me:hunter22@gpu/v1"}, errorHas: "asking http://***@gpu/v1"},
 		{name: "no scheme", vars: map[string]string{"OPENAI_BASE_URL": "gpu:8080/v1", "LOQUAT_MODEL": "mine"}, errorHas: "OPENAI_BASE_URL has to begin with http:// or https://"},
 		{name: "hosted without models", vars: map[string]string{"OPENAI_BASE_URL": "http://gpu/v1"}, hosts: hosts{"gpu": lists()}, errorHas: "lists no models"},
