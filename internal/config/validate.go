@@ -78,11 +78,20 @@ func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 		selector, given := provider["provider"]
 		switch {
 		case !given:
-			ch.fault(path, "is missing; must be one of %s", strings.Join(selectors, ", "))
+			ch.fault(path, "is missing; must be one of %s", describe(selectors))
 		case kindFault(String, selector) == "" && !slices.Contains(selectors, provider.String("provider")):
-			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", loquat.Clip(provider.String("provider"), loquat.Excerpt), strings.Join(selectors, ", "))
+			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", loquat.Clip(provider.String("provider"), loquat.Excerpt), describe(selectors))
 		}
 	}
+}
+
+// describe lists selectors, and says what the usual one is for.
+func describe(selectors []string) string {
+	list := strings.Join(selectors, ", ")
+	if slices.Contains(selectors, DefaultSelector) {
+		list += "; " + DefaultSelector + " is for every backend with a chat-completions API, such as those of OpenAI and Ollama"
+	}
+	return list
 }
 
 // requiredOf returns the required keys of a provider with a selector: those that its plugin and the

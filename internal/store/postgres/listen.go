@@ -47,7 +47,9 @@ func (db *DB) receive(ctx context.Context, l store.Listener) {
 		if time.Since(began) > reconnecting.Max {
 			failures = 0
 		}
-		db.log.Warn("the connection for notifications ended; until the next one this node looks for events once a second", "error", readable(err, db.listen.ConnString()))
+		if failures == 0 { // it is said once, until a connection lasts
+			db.log.Warn("the connection for notifications ended; until the next one this node looks for events once a second", "error", readable(err, db.listen.ConnString()))
+		}
 		_ = reconnecting.Wait(ctx, failures)
 	}
 }
