@@ -134,7 +134,6 @@ type server struct {
 	store    *store.Store
 	access   *auth.Keeper
 	profiles *profile.Server // nil unless there is an address for it
-	listener net.Listener
 	metrics  *prometheus.Registry
 	traces   *otlp.Sender     // nil unless there is a collector
 	plugins  []plugin.Process // plugin processes that were started
@@ -214,9 +213,14 @@ func newServer(ctx context.Context, opts serveOptions, stderr io.Writer) (s *ser
 	return s, s.answer(cfg)
 }
 
-// openStore opens the port and then the store, so that a start does not change the data if the port is taken.
+// openStore opens the store, unless the port is taken: a start that fails must not change the data. The port is
+// not kept, so that load balancers find it closed until the server answers.
 func (s *server) openStore(ctx context.Context, cfg *config.Config) (driver store.Driver, err error) {
-	if s.listener, err = listen(cfg.Server.Listen); err != nil {
+	ln, err := listen(cfg.Server.Listen)
+	if err != nil {
+		return nil, err
+	}
+	if err := ln.Close(); err != nil {
 		return nil, err
 	}
 	if driver, err = openDriver(ctx, cfg, true, s.log); err != nil {
@@ -228,7 +232,7 @@ func (s *server) openStore(ctx context.Context, cfg *config.Config) (driver stor
 	return driver, nil
 }
 
-// listen opens the port. Clients that connect wait until the server answers.
+// listen opens a port.
 func listen(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -339,36 +343,39 @@ func (s *server) useScripted(cfg *config.Config) (err error) {
 	return nil
 }
 
-// answer answers calls over HTTP.
+// answer opens the port and answers calls.
 func (s *server) answer(cfg *config.Config) error {
-	address := s.listener.Addr().String()
-	relay := &bridge.Relay{Host: address}
+	ln, err := listen(cfg.Server.Listen)
+	if err != nil {
+		return err
+	}
+	relay := &bridge.Relay{Host: ln.Addr().String()}
 	for _, c := range s.store.Collectors() {
 		s.metrics.MustRegister(c)
 	}
 	sockets, err := s.startBridge(cfg, relay, s.metrics)
 	if err != nil {
-		return err
+		return errors.Join(err, ln.Close())
 	}
 	s.notifier = webpush.Start(webpush.Options{Store: s.store, Access: s.access, Config: cfg.Push, Logger: s.log})
 	s.webhooks = webhook.Start(webhook.Options{Store: s.store, Config: cfg.Webhooks, Logger: s.log, Idle: s.config.opts.private})
 	s.metrics.MustRegister(s.webhooks.Collectors()...)
 	handler, err := httpapi.New(httpapi.Options{
-		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: s.config.live, Reload: s.reload, Address: address, Web: web.Files(), Access: s.access,
+		Service: s.chat, Feed: s.feed, ServerID: s.store.ServerID(), Logger: s.log, Version: version(), Config: s.config.live, Reload: s.reload, Address: ln.Addr().String(), Web: web.Files(), Access: s.access,
 		Bridge: sockets, Push: s.notifier, Webhooks: s.webhooks, Metrics: s.metrics, Faces: []route.Face{s.openai.Face()},
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, ln.Close())
 	}
 	relay.Handler = handler
 	server, serve, scheme, err := newHTTPServer(handler, s.config.live, s.log)
 	if err != nil {
-		return err
+		return errors.Join(err, ln.Close())
 	}
 	s.http = server
-	s.url = scheme + "://" + address
+	s.url = scheme + "://" + ln.Addr().String()
 	go func() {
-		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()
@@ -435,9 +442,6 @@ func (s *server) stop() {
 	}
 	if s.profiles != nil {
 		s.profiles.Close()
-	}
-	if s.listener != nil {
-		_ = s.listener.Close() // open only if the start failed
 	}
 }
 
