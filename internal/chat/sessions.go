@@ -272,14 +272,14 @@ func (s *Service) updateSession(tx *store.Tx, actor loquat.Actor, call Call, id 
 
 // describeSession changes the agent and the metadata of a session and publishes checkpoint.
 func (s *Service) describeSession(tx *store.Tx, h store.Head, agent string, metadata loquat.Object) (storedSnapshot, error) {
-	if err := describe(tx, &h, agent, metadata); err != nil {
+	if err := setDescription(tx, &h, agent, metadata); err != nil {
 		return storedSnapshot{}, err
 	}
 	return s.changed(tx, h)
 }
 
-// describe changes the agent and the metadata of a session and publishes checkpoint.
-func describe(tx *store.Tx, h *store.Head, agent string, metadata loquat.Object) error {
+// setDescription changes the agent and the metadata of a session and publishes checkpoint.
+func setDescription(tx *store.Tx, h *store.Head, agent string, metadata loquat.Object) error {
 	_, busy, err := tx.Running(*h)
 	if err != nil {
 		return err

@@ -130,7 +130,7 @@ func (t *titles) write(ctx context.Context, q store.Request) error {
 		if err != nil || !isNamedAfter(now, first[0]) { // somebody gave it a title meanwhile
 			return err
 		}
-		return describe(tx, &now, now.AgentID, now.Metadata.Clone().Set(loquat.MetaTitle, title))
+		return setDescription(tx, &now, now.AgentID, now.Metadata.Clone().Set(loquat.MetaTitle, title))
 	})
 }
 

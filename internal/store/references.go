@@ -226,20 +226,6 @@ func eachReferred(q SQL, queries []string, refs []storedReference, fn func(*sql.
 	return nil
 }
 
-func eachRow(q SQL, query string, args []any, fn func(*sql.Rows) error) error {
-	rows, err := q.Query(query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := fn(rows); err != nil {
-			return asDamage(err)
-		}
-	}
-	return closeRows(rows)
-}
-
 // referredMessage is a message of an event that was stored as a reference.
 type referredMessage struct {
 	seq       int64

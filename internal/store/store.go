@@ -20,12 +20,9 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"loquat/internal/loglimit"
-	"loquat/internal/trace"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -34,6 +31,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"loquat"
+	"loquat/internal/loglimit"
+	"loquat/internal/trace"
 )
 
 // Driver is the database behind a store. Its tables are those of the embedded driver's schema.
@@ -55,22 +54,6 @@ type Driver interface {
 
 // ErrInUse reports that another process uses the database.
 var ErrInUse = errors.New("another process uses the database")
-
-// Doubt is implemented by an error of Driver.Write that does not say whether the transaction
-// committed: the connection was cut while COMMIT ran.
-type Doubt interface {
-	error
-	// Resolve finds out whether the transaction committed. An error means that this is still
-	// not known.
-	Resolve(ctx context.Context) (committed bool, err error)
-}
-
-// SQL is a transaction of a driver.
-type SQL interface {
-	// Exec returns the number of changed rows.
-	Exec(query string, args ...any) (int64, error)
-	Query(query string, args ...any) (*sql.Rows, error)
-}
 
 // maxBatch is the most updates of one commit; it bounds how long the first of them waits.
 // maxWaiting is the most updates in the queue; further callers block.
@@ -728,81 +711,6 @@ func (s *Store) classify(ctx context.Context, err error) error {
 	return &loquat.Error{Code: loquat.CodeUnavailable, Detail: "the store cannot be read or written at the moment: " + fault.Text, Err: err}
 }
 
-// databaseError is a failure of the database itself, not of the operation.
-type databaseError struct{ err error }
-
-func (e *databaseError) Error() string { return e.err.Error() }
-func (e *databaseError) Unwrap() error { return e.err }
-
-func isDatabaseError(err error) bool {
-	_, ok := errors.AsType[*databaseError](err)
-	return ok
-}
-
-func asDatabaseError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &databaseError{err}
-}
-
-// taggedSQL returns errors of statements as databaseErrors.
-type taggedSQL struct {
-	SQL
-	failed error    // of the first statement that failed
-	silent *silence // nil unless the statements write
-}
-
-func (t *taggedSQL) tag(err error) error {
-	err = asDatabaseError(err)
-	if t.failed == nil {
-		t.failed = err
-	}
-	return err
-}
-
-func (t *taggedSQL) Exec(query string, args ...any) (int64, error) {
-	n, err := t.SQL.Exec(query, args...)
-	t.silent.asked()
-	return n, t.tag(err)
-}
-
-func (t *taggedSQL) Query(query string, args ...any) (*sql.Rows, error) {
-	rows, err := t.SQL.Query(query, args...)
-	t.silent.asked()
-	return rows, t.tag(err)
-}
-
-// Reclaim calls the driver's Reclaim, if it has one.
-func (t *taggedSQL) Reclaim() (more bool, err error) {
-	r, ok := t.SQL.(reclaimer)
-	if !ok {
-		return false, nil
-	}
-	more, err = r.Reclaim()
-	return more, t.tag(err)
-}
-
-// finisher is implemented by drivers that can run the last statements of a transaction together
-// with its commit. The commit fails if one of them does.
-type finisher interface {
-	Finally(query string, args ...any) error
-}
-
-// lastSQL runs the last statements of a transaction.
-type lastSQL struct{ *taggedSQL }
-
-func (l lastSQL) Exec(query string, args ...any) (int64, error) {
-	f, ok := l.SQL.(finisher)
-	if !ok {
-		return l.taggedSQL.Exec(query, args...)
-	}
-	return 0, l.tag(f.Finally(query, args...))
-}
-
-// reclaimer is implemented by drivers whose files do not shrink on their own.
-type reclaimer interface{ Reclaim() (more bool, err error) }
-
 // ErrFenced reports that a request no longer belongs to its worker: the request ended, was
 // deleted, or was taken over by another node. The worker then stops silently.
 var ErrFenced = errors.New("the request is no longer this worker's")
@@ -816,31 +724,3 @@ type spoiledError struct {
 
 func (e *spoiledError) Error() string { return e.err.Error() }
 func (e *spoiledError) Unwrap() error { return e.err }
-
-// one scans the first row of a query. It returns sql.ErrNoRows if there is none.
-func one(q SQL, query string, args []any, dest ...any) error {
-	rows, err := q.Query(query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
-			return asDatabaseError(err)
-		}
-		return sql.ErrNoRows
-	}
-	if err := rows.Scan(dest...); err != nil {
-		return err
-	}
-	return asDatabaseError(rows.Close())
-}
-
-// closeRows closes rows that were read, before the next query. It returns the error of reading
-// them, if there was one.
-func closeRows(rows *sql.Rows) error {
-	if err := rows.Err(); err != nil {
-		return asDatabaseError(err)
-	}
-	return asDatabaseError(rows.Close())
-}

@@ -7,6 +7,15 @@ import (
 	"time"
 )
 
+// Doubt is implemented by an error of Driver.Write that does not say whether the transaction
+// committed: the connection was cut while COMMIT ran.
+type Doubt interface {
+	error
+	// Resolve finds out whether the transaction committed. An error means that this is still
+	// not known.
+	Resolve(ctx context.Context) (committed bool, err error)
+}
+
 // resolveTimeout is how long one attempt to resolve a Doubt may take.
 const resolveTimeout = 10 * time.Second
 
