@@ -2,172 +2,84 @@ package provider
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 
 	"loquat"
-	"loquat/internal/sse"
 )
 
-// reading decodes one answer.
-type reading struct {
-	decoder   chunkDecoder
-	collector collector
+// chunkDecoder decodes JSON into chunks. JSON of the usual shape is read in one pass by
+// the scanner; anything else is read by decodeGeneral.
+type chunkDecoder struct {
+	scanner
+	chunk
+	stats Stats
 
-	onData         func()       // called when data arrives, not for comments; may be nil
-	onFinishReason func()       // called when finish_reason arrives; may be nil
-	onDone         func()       // called when [DONE] arrives; may be nil
-	debug          func([]byte) // called with each chunk as it was received; may be nil
-	observe        func(*chunk) // called with each chunk, which is then not collected; may be nil
+	contentKey       string // the member of a choice that holds the content: delta or message
+	hasOtherKey      bool   // the choice has the other one of delta and message
+	groq             json.RawMessage
+	reasoningDetails json.RawMessage
+	seen             uint64
 }
 
-// stream reads a stream to its end and emits increments. A stream is complete once the
-// backend has sent [DONE] or a finish_reason, even if the connection breaks after that.
-func (a *reading) stream(r io.Reader, emit func(loquat.Chunk) bool) *failure {
-	for ev, err := range sse.Events(r, 0) {
-		if err != nil {
-			if a.collector.ended() {
-				return nil
-			}
-			return streamFailure(err)
-		}
-		if f := a.event(ev, emit); f != nil {
-			return f
-		}
-	}
-	if !a.collector.ended() {
-		return &failure{kind: failStream, err: errTruncated}
+// Stats counts how answers were decoded.
+type Stats struct {
+	Chunks    int // JSON values decoded
+	Fallbacks int // how many of them decodeGeneral decoded
+}
+
+// maxMembers limits the JSON members of one event or completion, because each member
+// costs more memory than it has bytes. Answers with log probabilities of every token have
+// by far the most members.
+const maxMembers = 4 << 20
+
+var errTooManyMembers = fmt.Errorf("it has more than %d members", maxMembers)
+
+// bounded returns an error for data that would take far more memory than its size.
+func bounded(data []byte) error {
+	if len(data) > maxMembers && bytes.Count(data, []byte{','}) > maxMembers {
+		return errTooManyMembers
 	}
 	return nil
 }
 
-var errTruncated = errors.New("the stream ended early, with neither finish_reason nor [DONE]")
-
-func streamFailure(err error) *failure {
-	if errors.Is(err, sse.ErrTooLarge) || isUnusable(err) {
-		return &failure{kind: failBackend, err: err}
-	}
-	return &failure{kind: failStream, err: err}
+// isBound reports whether err comes from a limit. The answer may still be valid JSON.
+func isBound(err error) bool {
+	_, deep := errors.AsType[*loquat.DepthError](err)
+	return deep || errors.Is(err, errTooManyMembers)
 }
 
-func (a *reading) event(ev sse.Event, emit func(loquat.Chunk) bool) *failure {
-	switch ev.Kind {
-	case sse.Message:
-	case sse.UnknownField:
-		return a.strayField(ev)
-	default:
-		return nil
+// decode reads one event of a stream. The chunk is valid until the next call.
+func (d *chunkDecoder) decode(data []byte) (*chunk, error) {
+	if err := bounded(data); err != nil {
+		return nil, err
 	}
-	data := bytes.TrimSpace(ev.Data)
-	if len(data) == 0 || data[0] == ':' {
-		return nil // some backends send comments as data
+	d.stats.Chunks++
+	if d.contentKey = "delta"; d.decodeFast(data) {
+		return &d.chunk, nil
 	}
-	if a.onData != nil {
-		a.onData()
+	d.stats.Fallbacks++
+	d.chunk.reset()
+	if err := decodeGeneral(data, &d.chunk, "delta", "message"); err != nil {
+		return nil, err
 	}
-	if a.debug != nil {
-		a.debug(data)
-	}
-	if string(data) == "[DONE]" {
-		a.end()
-		return nil
-	}
-	ch, err := a.decoder.decode(data)
-	switch {
-	case a.collector.done:
-		a.lateUsage(ch, err)
-		return nil
-	case isBound(err):
-		return &failure{kind: failBackend, err: err}
-	case err != nil && a.collector.ended():
-		return nil // the reply is complete, as it is for a connection that breaks here
-	case err != nil && ev.Unterminated:
-		return nil // cut in the middle: the end of the stream decides
-	case err != nil:
-		return &failure{kind: failBackend, message: string(data), err: fmt.Errorf("a chunk of the stream is not valid JSON: %w", err)}
-	}
-	return a.chunk(ch, string(ev.Name) == "error", data, emit)
+	return &d.chunk, nil
 }
 
-func (a *reading) chunk(ch *chunk, isError bool, data []byte, emit func(loquat.Chunk) bool) *failure {
-	if isError && ch.failure == nil {
-		ch.failure = data
+// decodeWhole reads an answer that is one completion. If it has both a message and a
+// delta, the message holds the complete reply and counts.
+func (d *chunkDecoder) decodeWhole(data []byte) (*chunk, error) {
+	if err := bounded(data); err != nil {
+		return nil, err
 	}
-	if ch.failure != nil {
-		a.lateUsage(ch, nil)
-		return &failure{kind: failBackend, message: backendMessage(ch.failure)}
+	if d.contentKey = "message"; d.decodeFast(data) {
+		d.chunk.whole = true
+		return &d.chunk, nil
 	}
-	if a.observe != nil {
-		a.observe(ch)
-		a.collector.addFinish(ch)
-		a.noteFinish()
-		return nil
+	d.chunk.reset()
+	if err := decodeGeneral(data, &d.chunk, "message", "delta"); err != nil {
+		return nil, err
 	}
-	inc, show, err := a.collector.add(ch)
-	if err != nil {
-		return &failure{kind: failBackend, err: err}
-	}
-	if len(data) >= sse.LargeEvent {
-		*ch = chunk{} // frees data while its increment is published
-	}
-	if show && !emit(inc) {
-		return &failure{kind: failStopped}
-	}
-	a.noteFinish()
-	return nil
-}
-
-func (a *reading) noteFinish() {
-	if a.onFinishReason != nil && a.collector.finish != "" {
-		a.onFinishReason()
-	}
-}
-
-// end records [DONE]. Of later events only their usage counts.
-func (a *reading) end() {
-	a.collector.done = true
-	if a.onDone != nil {
-		a.onDone()
-	}
-}
-
-func (a *reading) lateUsage(ch *chunk, err error) {
-	if err == nil && ch.usage != nil {
-		a.collector.usage = append(a.collector.usage[:0], ch.usage...)
-	}
-}
-
-// strayField reads a field that event streams do not have: some backends put their
-// error there.
-func (a *reading) strayField(ev sse.Event) *failure {
-	if a.collector.done || len(ev.Data) == 0 || ev.Data[0] != '{' {
-		return nil
-	}
-	var ch chunk
-	if err := decodeGeneral(ev.Data, &ch); err != nil || ch.failure == nil {
-		return nil
-	}
-	return &failure{kind: failBackend, message: backendMessage(ch.failure)}
-}
-
-// completion reads an answer that is one JSON value.
-func (a *reading) completion(data []byte, emit func(loquat.Chunk) bool) *failure {
-	if a.debug != nil {
-		a.debug(data)
-	}
-	ch, err := a.decoder.decodeWhole(data)
-	switch {
-	case isBound(err):
-		return &failure{kind: failBackend, err: err}
-	case err != nil:
-		return &failure{kind: failBackend, message: string(data), err: errors.New("the answer is not a completion")}
-	case ch.choice:
-		ch.failure = nil
-		return a.chunk(ch, false, data, emit)
-	case ch.failure != nil:
-		a.lateUsage(ch, nil)
-		return &failure{kind: failBackend, message: backendMessage(ch.failure)}
-	}
-	return &failure{kind: failBackend, message: string(data), err: errors.New("the answer has no choices")}
+	return &d.chunk, nil
 }
