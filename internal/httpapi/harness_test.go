@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,7 +37,14 @@ import (
 	"loquat/internal/webpush"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if code == 0 && !allRoutesCalled() {
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
 
 // parrot is a provider that answers in pieces, each when the test lets it.
 type parrot struct{ gate chan struct{} }
@@ -166,6 +174,7 @@ func newRigFor(t *testing.T, issued *jwt.Verifier, front func(store.Driver) stor
 		t.Fatal(err)
 	}
 	r.table = httpapi.TableOf(r.handler)
+	noteCalls(r.table)
 	r.server = httptest.NewServer(r.handler)
 	t.Cleanup(func() {
 		r.stop()

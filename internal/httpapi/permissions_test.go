@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func TestAccess(t *testing.T) {
 		rt := &routes[i]
 		for _, session := range []string{"mine", "theirs"} {
 			target := strings.NewReplacer("{session_id}", session, "{request_id}", "request-of-"+session, "{index}", "0", "{$}", "").Replace(rt.Path)
-			if strings.HasPrefix(rt.Path, "/events") || rt.Path == "/models" || rt.Path == "/search" {
+			if sessionInQuery(rt.Path) {
 				target += "?q=a&session_id=" + session
 			}
 			for j, c := range callers {
@@ -82,7 +83,7 @@ func TestAccess(t *testing.T) {
 					w.Code = passed
 				}
 				if want := c.may(rt, session); w.Code != want {
-					t.Errorf("%s %s by %s: %d, want %d: %s", rt.Method, target, c.what, w.Code, want, w.Body)
+					t.Errorf("%s %s by %s: %s, want %s: %s", rt.Method, target, c.what, result(w.Code), result(want), w.Body)
 				}
 				if told := w.Header().Get("WWW-Authenticate") != ""; told != (w.Code == http.StatusUnauthorized) {
 					t.Errorf("%s %s by %s: %d with WWW-Authenticate: %v", rt.Method, target, c.what, w.Code, told)
@@ -93,11 +94,35 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
+	if t.Failed() {
+		t.Log("A new route that has Full has to be in fullOnly, and one that has Users in forUsers: both are in this file.")
+	}
+}
+
+// sessionInQuery reports whether the query of a route says about which session it is.
+func sessionInQuery(path string) bool {
+	return strings.HasPrefix(path, "/events") || path == "/models" || path == "/search"
+}
+
+// isOfSession reports whether a route is about one session.
+func isOfSession(path string) bool {
+	return strings.Contains(path, "{session_id}") || strings.Contains(path, "{request_id}") || sessionInQuery(path)
+}
+
+// result describes the status of an answer.
+func result(status int) string {
+	if status == passed {
+		return "the route is reached"
+	}
+	return strconv.Itoa(status)
 }
 
 // fullOnly lists the routes that need the scope full, even to read.
 var fullOnly = []string{"/pairing", "/devices", "/devices/{device_id}", "/tokens", "/tokens/{token_id}", "/nodes",
 	"/webhooks", "/webhooks/{webhook_id}", "/webhooks/{webhook_id}/deliveries", "/webhooks/{webhook_id}/resend", "/audit", "/config/reload"}
+
+// forUsers lists the routes that a user may call and that are not about one session or request.
+var forUsers = []string{"/sessions", "/sessions/import", "/agents", "/auth/me", "/pairing", "/devices", "/devices/{device_id}", "/usage"}
 
 // withoutToken lists the routes that need no token, except the files of the page.
 var withoutToken = []string{
@@ -159,13 +184,12 @@ func callersOf(t *testing.T, k *auth.Keeper, signed func(user string, more map[s
 		if t.Path == "/auth/me" || strings.HasPrefix(t.Path, "/push") {
 			return always(passed)(t, "")
 		}
-		of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models" || t.Path == "/search"
-		return always(either(of && session == "mine" && !strings.HasSuffix(t.Path, "/fork")))(t, "")
+		return always(either(isOfSession(t.Path) && session == "mine" && !strings.HasSuffix(t.Path, "/fork")))(t, "")
 	}
 	// A user has sessions, and what belongs to another one is not there.
 	ofUser := func(has func(session string) bool) func(t *route.Route, session string) int {
 		return func(t *route.Route, session string) int {
-			switch of := strings.Contains(t.Path, "{session_id}") || strings.Contains(t.Path, "{request_id}") || strings.HasPrefix(t.Path, "/events") || t.Path == "/models" || t.Path == "/search"; {
+			switch of := isOfSession(t.Path); {
 			case t.Tag == fileTag:
 				return passed
 			case strings.HasPrefix(t.Path, "/push"): // notifications for the caller itself
@@ -174,7 +198,7 @@ func callersOf(t *testing.T, k *auth.Keeper, signed func(user string, more map[s
 				return passed
 			case of:
 				return http.StatusNotFound
-			case slices.Contains([]string{"/sessions", "/sessions/import", "/agents", "/auth/me", "/pairing", "/devices", "/devices/{device_id}", "/usage"}, t.Path):
+			case slices.Contains(forUsers, t.Path):
 				return passed
 			}
 			return always(http.StatusForbidden)(t, session)
@@ -309,7 +333,7 @@ func TestAccessByRequest(t *testing.T) {
 			w := httptest.NewRecorder()
 			r.handler.ServeHTTP(w, q)
 			if w.Code != want || want == 403 && !strings.Contains(w.Body.String(), `"code":"forbidden"`) {
-				t.Errorf("%s%s: %d, want %d: %s", rt.Path, query, w.Code, want, w.Body)
+				t.Errorf("%s%s: %s, want %s: %s", rt.Path, query, result(w.Code), result(want), w.Body)
 			}
 		}
 	}

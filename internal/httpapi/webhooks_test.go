@@ -31,6 +31,11 @@ func TestWebhookRoutes(t *testing.T) {
 	if one.Secret != "" || one.Description != "d" {
 		t.Errorf("%+v", one)
 	}
+	var list loquat.WebhookList
+	r.do("GET", "/webhooks", "", full).want(t, 200).into(t, &list)
+	if len(list.Webhooks) != 1 || list.Webhooks[0].WebhookID != made.WebhookID || list.Webhooks[0].Secret != "" {
+		t.Errorf("%+v", list)
+	}
 	r.do("POST", "/sessions", `{"session_id":"s"}`, full).want(t, 201)
 	if id := <-arrived; !strings.Contains(id, made.WebhookID) {
 		t.Errorf("webhook-id %s", id)
