@@ -105,10 +105,12 @@ func loaded(compiled, plugins []plugin.Plugin, insecure bool) config.Loaded {
 
 // The provider package does not import the interfaces that it implements; this checks them.
 var (
-	_ plugin.Plugin   = (*provider.Provider)(nil)
-	_ plugin.Provider = (*provider.Provider)(nil)
-	_ plugin.Elements = (*provider.Provider)(nil)
-	_ plugin.Tagger   = (*provider.Provider)(nil)
-	_ plugin.Relayer  = (*provider.Provider)(nil)
-	_ config.Owner    = (*provider.Provider)(nil)
+	_ plugin.Plugin         = (*provider.Provider)(nil)
+	_ plugin.Provider       = (*provider.Provider)(nil)
+	_ plugin.AttemptCounter = (*provider.Provider)(nil)
+	_ plugin.EarlierReader  = (*provider.Provider)(nil)
+	_ plugin.Elements       = (*provider.Provider)(nil)
+	_ plugin.Tagger         = (*provider.Provider)(nil)
+	_ plugin.Relayer        = (*provider.Provider)(nil)
+	_ config.Owner          = (*provider.Provider)(nil)
 )

@@ -37,10 +37,10 @@ func FuzzDecode(f *testing.F) {
 		}
 		var general chunk
 		if err := decodeGeneral(data, &general, "delta", "message"); err != nil {
-			t.Fatalf("%q is taken by the fast decoder only: %v", data, err)
+			t.Fatalf("%q is accepted by the fast decoder only (decode_fast.go): %v", data, err)
 		}
 		if got, want := fast.chunk.String(), general.String(); got != want {
-			t.Fatalf("%q\n fast %s\ngeneral %s", data, got, want)
+			t.Fatalf("%q\n   fast %s\ngeneral %s\nThe two must agree: for a member of a delta, see deltaMember in decode_fast.go and addChoice in decode_general.go.", data, got, want)
 		}
 	})
 }

@@ -19,6 +19,10 @@ import (
 // steps are the migration steps, one file per schema version. A released step must never
 // change, because existing databases have run it.
 //
+// A text that may have U+0000 or invalid UTF-8, such as one that users write, is BYTEA, because
+// PostgreSQL refuses both in TEXT. Words that the program writes or has checked are TEXT COLLATE "C".
+// Both are compared byte by byte, as SQLite compares its TEXT.
+//
 //go:embed schema/*.sql
 var steps embed.FS
 
