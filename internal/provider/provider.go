@@ -9,8 +9,8 @@
 //
 // Three layers run a call, from inside out, in one file each: attempt makes one HTTP
 // call; retry repeats it before streaming begins; recover restarts a broken stream. The
-// files request_body, request_encode and history build a request, and decode and
-// collect read an answer.
+// files request_parts, request_encode and history build a request. read_answer reads
+// an answer, the files named decode decode its chunks, and collect puts them together.
 //
 // The package runs no tools, stores nothing, and never edits a model's reply.
 package provider
