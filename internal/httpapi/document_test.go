@@ -128,7 +128,8 @@ func TestDocumentOfEvents(t *testing.T) {
 	}
 }
 
-// Each type of UI element is described by itself, with the fields of the table in docs/ui.md.
+// Each type of UI element, and an input of a dialog, is described with the attributes that package ui lists. docs/ui.md
+// has the same ones.
 func TestDocumentOfElements(t *testing.T) {
 	doc := newRig(t).document()
 	elements := doc.variants(t, "UIElement", "ui_type")
@@ -144,31 +145,52 @@ func TestDocumentOfElements(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(documented)); !slices.Equal(got, known) {
 		t.Errorf("ui.Attributes (internal/ui/lint.go) has %q, the table in docs/ui.md has %q", known, got)
 	}
+	same := func(kind string, schema *described, attributes []string, text string, more ...string) {
+		t.Helper()
+		var onPage []string
+		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(text, -1) {
+			onPage = append(onPage, m[1])
+		}
+		slices.Sort(onPage)
+		if want := slices.Sorted(slices.Values(attributes)); !slices.Equal(slices.Compact(onPage), want) {
+			t.Errorf("%s has the attributes %q in internal/ui/lint.go and %q in docs/ui.md", kind, want, onPage)
+		}
+		if got, want := slices.Sorted(maps.Keys(schema.Properties)), slices.Sorted(slices.Values(append(more, attributes...))); !slices.Equal(got, want) {
+			t.Errorf("%s has the attributes %q in internal/ui/lint.go and %q in the document", kind, want, got)
+		}
+	}
+	inputs := regexp.MustCompile("An input has ([^.]+)\\.").FindStringSubmatch(textOf(t, "ui.md"))
+	if inputs == nil {
+		t.Fatal("docs/ui.md does not say what an input has")
+	}
+	same("an input of a dialog", doc.Components.Schemas["DialogInput"], ui.InputAttributes, inputs[1])
 	for kind, schema := range elements {
-		for _, name := range ui.Attributes[kind] {
-			if schema.Properties[name] == nil {
-				t.Errorf("%s: elementFields (internal/httpapi/element_schemas.go) does not have %s", kind, name)
-			}
-		}
-		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(documented[kind], -1) {
-			if schema.Properties[m[1]] == nil {
-				t.Errorf("%s: the document does not have %s", kind, m[1])
-			}
-		}
+		same(kind, schema, ui.Attributes[kind], documented[kind], "ui_type", "plugin")
 		if !slices.Contains(schema.Required, "plugin") || schema.AdditionalProperties != nil {
 			t.Errorf("%s: %+v", kind, schema)
 		}
 	}
 }
 
-// Each type of an input is in the documentation, and some plugin of these tests offers it.
-func TestInputTypesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "ui.md"))
-	if err != nil {
-		t.Fatal(err)
+// Each type of an input and each type of an element is in the documentation, and some plugin of these tests offers it.
+func TestTypesAreDocumented(t *testing.T) {
+	_, offers, _ := strings.Cut(textOf(t, "plugins.md"), "\n## Everything that can be shown and run\n")
+	offered := func(what string) {
+		if !strings.Contains(offers, "\n| "+what+" | ") {
+			t.Errorf("the last table of docs/plugins.md lacks a row of %s", what)
+		}
+	}
+	for name := range ui.Attributes {
+		if name != "config" { // has a row for each type of an input
+			offered("`" + name + "`")
+		}
+		if name != "config" && !strings.Contains(every, `"ui_type": "`+name+`"`) {
+			t.Errorf("the list `every` in internal/httpapi/ui_test.go has no element of ui_type %s", name)
+		}
 	}
 	for _, name := range ui.InputTypes() {
-		if !strings.Contains(string(text), "`"+name+"`") {
+		offered("`config` of type `" + name + "`")
+		if !strings.Contains(textOf(t, "ui.md"), "`"+name+"`") {
 			t.Errorf("docs/ui.md does not have the type `%s`", name)
 		}
 		if !strings.Contains(every, `"type": "`+name+`"`) {
@@ -180,11 +202,7 @@ func TestInputTypesAreDocumented(t *testing.T) {
 // Each route is in the table of docs/http.md, with its method. docs/openai.md, docs/responses.md
 // and docs/bridge.md describe the routes below /v1/ and the bridge's.
 func TestRoutesAreDocumented(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "\n## Routes\n")
+	_, table, _ := strings.Cut(textOf(t, "http.md"), "\n## Routes\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	rows := slices.Collect(strings.Lines(table))
 	for _, rt := range newRig(t).table.Routes {
@@ -198,15 +216,21 @@ func TestRoutesAreDocumented(t *testing.T) {
 	}
 }
 
-// tableOf returns the first table below a heading of a page: what stands after the first
-// column, by the name in the first column.
-func tableOf(t *testing.T, page, heading string) map[string]string {
+// textOf returns a page of the documentation.
+func textOf(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, ok := strings.Cut(string(text), heading+"\n")
+	return string(text)
+}
+
+// tableOf returns the first table below a heading of a page: what stands after the first
+// column, by the name in the first column.
+func tableOf(t *testing.T, page, heading string) map[string]string {
+	t.Helper()
+	_, section, ok := strings.Cut(textOf(t, page), heading+"\n")
 	if !ok {
 		t.Fatalf("docs/%s has no %s", page, heading)
 	}

@@ -1,6 +1,9 @@
 package httpapi
 
 import (
+	"fmt"
+	"maps"
+
 	"loquat"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -26,25 +29,41 @@ func addElements(s route.Schemas) {
 		{Value: "composer_attachment", Name: "ComposerAttachmentElement", Doc: "An attachment that may be added where messages are written."},
 		{Value: "model_picker", Name: "ModelPickerElement", Doc: "The choice of the model."},
 	}
+	fields := attributeSchemas("plugin")
 	for i, e := range elements {
 		elements[i].Optional = ui.Attributes[e.Value]
+		maps.Copy(fields, attributeSchemas(ui.Attributes[e.Value]...))
 	}
-	s.Union(elementSchema, "ui_type", "What a plugin lets clients show. Clients ignore types and fields that they do not know.", elementFields(),
+	s.Union(elementSchema, "ui_type", "What a plugin lets clients show. Clients ignore types and fields that they do not know.", fields,
 		[]string{"ui_type", "plugin"}, elements)
 	s.Properties(loquat.UISchema{})["elements"].Items = route.RefTo(elementSchema)
 }
 
+// attributeSchemas returns the schemas of some attributes. It panics if one of them has no schema.
+func attributeSchemas(names ...string) map[string]*huma.Schema {
+	all, out := elementFields(), map[string]*huma.Schema{}
+	for _, name := range names {
+		if all[name] == nil {
+			panic(fmt.Sprintf("the attribute %q of internal/ui/lint.go has no schema: add one to elementFields in internal/httpapi/element_schemas.go", name))
+		}
+		out[name] = all[name]
+	}
+	return out
+}
+
+// elementFields has the schemas of the attributes of elements and of dialog inputs.
 func elementFields() map[string]*huma.Schema {
 	text := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeString, Description: doc} }
 	yes := func(doc string) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean, Description: doc} }
 	return map[string]*huma.Schema{
 		"plugin":               text("The plugin of the element."),
 		"key":                  text("Of a setting, the key in metadata.overrides."),
-		"type":                 inputType(),
+		"name":                 text("Of a dialog's input: $dialog.NAME in param_map."),
+		"type":                 route.Texts(ui.InputTypes()...),
 		"label":                text(""),
 		"description":          text(""),
 		"options":              route.ListOf(route.RefTo("ElementOption")),
-		"default":              {Description: "Shown while there is no value. Any JSON."},
+		"default":              {Description: "Of a setting, shown while there is no value. Of a dialog's input, the value until the user changes it. Any JSON."},
 		"required":             yes(""),
 		"placeholder":          text(""),
 		"config_path":          text("The dotted path of the value in the configuration, if it differs from the key."),
@@ -66,8 +85,6 @@ func elementFields() map[string]*huma.Schema {
 		"supported_file_types": route.ListOf(&huma.Schema{Type: huma.TypeString}),
 	}
 }
-
-func inputType() *huma.Schema { return route.Texts(ui.InputTypes()...) }
 
 func addConditions(s route.Schemas) {
 	conditions := route.ListOf(route.RefTo("Condition"))
@@ -93,10 +110,5 @@ func addDialogs(s route.Schemas) {
 		Type: huma.TypeObject, Description: "Asks for parameters before the action runs.",
 		Properties: map[string]*huma.Schema{"kind": text, "title": text, "message": text, "inputs": route.ListOf(route.RefTo("DialogInput"))},
 	}
-	all["DialogInput"] = &huma.Schema{
-		Type: huma.TypeObject, Properties: map[string]*huma.Schema{
-			"name": {Type: huma.TypeString, Description: "$dialog.NAME in param_map."}, "type": inputType(), "label": text,
-			"required": {Type: huma.TypeBoolean}, "placeholder": text, "options": route.ListOf(route.RefTo("ElementOption")),
-		},
-	}
+	all["DialogInput"] = &huma.Schema{Type: huma.TypeObject, Properties: attributeSchemas(ui.InputAttributes...)}
 }

@@ -29,6 +29,12 @@ var Attributes = map[string][]string{
 var actionAttributes = []string{"id", "label", "icon", "order", "action_id", "action_owner", "fixed_params", "param_map",
 	"dialog", "condition"}
 
+// InputAttributes are the known attributes of a dialog's input.
+var InputAttributes = []string{"name", "type", "label", "description", "options", "default", "required", "placeholder", "format"}
+
+// hasAttribute reports whether elements with this ui_type have an attribute.
+func hasAttribute(uiType, name string) bool { return slices.Contains(Attributes[uiType], name) }
+
 // Lint reports likely mistakes in the elements of one plugin. Unlike the elements that
 // Normalize leaves out, these elements are served. actions are the actions that the plugin
 // itself runs.
@@ -44,12 +50,12 @@ func Lint(elements []loquat.Object, actions []string) []ElementError {
 			element["default"] = secret // normalizeElement redacts the defaults of secrets
 		}
 		l.at = elementName(given, i)
-		switch uiType := element.String("ui_type"); uiType {
-		case uiConfig:
+		switch uiType := element.String("ui_type"); {
+		case uiType == uiConfig:
 			l.checkConfig(element, seen)
-		case "session_action", "message_action":
+		case hasAttribute(uiType, "action_id"):
 			l.checkAction(element, seen)
-		case "message_footer", "status_bar", "session_list_field":
+		case hasAttribute(uiType, "data"):
 			l.checkData(element)
 		}
 		l.checkNames(element)
@@ -76,11 +82,7 @@ func (l *linter) checkConfig(element loquat.Object, seen map[string]bool) {
 	}
 	seen["key "+key] = true
 	l.checkLabel(element)
-	if l.checkInput("", element) {
-		if err := CheckValue(element, element["default"]); err != nil {
-			l.report("default %s", err)
-		}
-	}
+	l.checkInput("", element)
 	if raw, ok := element["config_path"]; ok && len(ConfigPath(element)) == 0 {
 		l.report("config_path is %s; must be keys of the configuration with dots between them", clipValue(raw))
 	}
@@ -111,19 +113,20 @@ func (l *linter) checkLabel(element loquat.Object) {
 }
 
 // checkInput checks the attributes that config elements and dialog inputs have in common.
-// Messages begin with place. The result reports whether CheckValue can check values of the
-// field.
-func (l *linter) checkInput(place string, field loquat.Object) bool {
+// Messages begin with place.
+func (l *linter) checkInput(place string, field loquat.Object) {
 	kind, types := field.String("type"), InputTypes()
 	if raw, ok := field["type"]; !ok {
 		l.report("%shas no type; must be one of %s", place, strings.Join(types, ", "))
 	} else if !slices.Contains(types, kind) {
 		l.report("%stype %s is none of %s%s", place, clipValue(raw), strings.Join(types, ", "), suggestName(kind, types))
 	}
-	if kind == "select" || kind == "dropdown" {
-		return l.checkOptions(place, kind, field)
+	if (kind == "select" || kind == "dropdown") && !l.checkOptions(place, kind, field) {
+		return
 	}
-	return slices.Contains(types, kind)
+	if err := CheckValue(field, field["default"]); err != nil {
+		l.report("%sdefault %s", place, err)
+	}
 }
 
 // checkOptions checks the options of a field, and reports whether all are well-formed.
@@ -168,7 +171,7 @@ func (l *linter) checkDialog(element loquat.Object) (names []string) {
 			names = append(names, name)
 		}
 		l.checkInput(place, input)
-		l.checkSpelling(place, input, []string{"name", "type", "label", "required", "placeholder", "options", "format", "description", "default"})
+		l.checkSpelling(place, input, InputAttributes)
 	}
 	return names
 }

@@ -45,6 +45,8 @@ func TestLint(t *testing.T) {
 		{"default", `[{"key": "k", "label": "K", "type": "number", "default": "six"}, {"key": "l", "label": "L", "type": "select", "options": ["a"], "default": "b"},
 			{"key": "m", "label": "M", "type": "number", "secret": true, "default": 7}]`,
 			[]string{"k: default must be a number", `l: default must be one of "a"`}},
+		{"default of an input", `[{` + strings.Replace(form, `"number"`, `"number", "default": "six"`, 1) + `}, {` + strings.Replace(strings.Replace(form, `"a"`, `"b"`, 1), `"number"`, `"number", "default": 6`, 1) + `}]`,
+			[]string{"a: dialog.inputs[0] default must be a number"}},
 		{"config_path", `[{` + config + `, "config_path": "$session.x"}]`, []string{`k: config_path is "$session.x"; must be keys`}},
 		{"ui_type", `[{"ui_type": "session_buton"}, {"ui_type": "status_baar"}]`,
 			[]string{`#0: ui_type "session_buton" is unknown to clients; did you mean session_action?`, `#1: ui_type "status_baar" is unknown to clients; did you mean status_bar?`}},

@@ -98,15 +98,15 @@ func normalizeElement(c Contribution, given loquat.Object) (loquat.Object, error
 	}
 	element.Set("plugin", c.Plugin)
 	uiType := element.String("ui_type")
-	switch uiType {
-	case "":
+	switch {
+	case uiType == "":
 		return nil, fmt.Errorf("ui_type must be a string")
-	case uiConfig:
+	case uiType == uiConfig:
 		if element.String("key") == "" {
 			return nil, fmt.Errorf("has no key; the key of a config element must be a string")
 		}
 		redactSecretDefault(element)
-	case "session_action", "message_action":
+	case hasAttribute(uiType, "action_id"):
 		if element.String("id") == "" || element.String("action_id") == "" {
 			return nil, fmt.Errorf("lacks id or action_id; a %s must have both, as strings", uiType)
 		}

@@ -473,6 +473,53 @@ func TestInputTypes(t *testing.T) {
 	}
 }
 
+// Each type of element is drawn somewhere.
+func TestElementsAreDrawn(t *testing.T) {
+	m := testModel(t, 100, 24, loquat.Message{Role: "user", Content: "a question"}, loquat.Message{Role: "assistant", Content: "a reply"})
+	m.transcript.selected = 1
+	screen := func(open func() tea.Cmd) func() string {
+		return func() string {
+			open()
+			m.layout(true)
+			defer func() { m.dialogs = nil }()
+			return m.View().Content
+		}
+	}
+	nothing := func() tea.Cmd { return nil }
+	drawn := map[string]func() string{
+		"config":         screen(m.showSettings),
+		"message_footer": screen(nothing),
+		"status_bar":     screen(nothing),
+		"session_action": screen(func() tea.Cmd {
+			cmd := m.showPalette()
+			m.Update(tea.PasteMsg{Content: "mark"})
+			return cmd
+		}),
+		"message_action":     screen(m.showMessageActions),
+		"session_list_field": func() string { return m.fieldsOf(loquat.SessionSummary{Metadata: loquat.Object{}.Set("role", "x")}) },
+		"model_picker":       m.modelKey,
+		// What /attach attaches is checked by the server, which says what the agent takes.
+		"composer_attachment": nil,
+	}
+	for uiType := range ui.Attributes {
+		draw, known := drawn[uiType]
+		if !known {
+			t.Errorf("%s: add to the table of this test where the terminal draws it, or nil and why it does not", uiType)
+		}
+		if draw == nil {
+			continue
+		}
+		e := objectOf(t, `{"ui_type":"`+uiType+`","key":"the mark","id":"a","action_id":"a","label":"the mark","type":"text","data":"role","template":"the mark"}`)
+		for _, elements := range [][]loquat.Object{nil, {e}} {
+			m.setSchema(schema{elements: elements})
+			m.list.fields = elements
+			if got := draw(); strings.Contains(got, "the mark") != (elements != nil) {
+				t.Errorf("%d elements of type %s are drawn as\n%s", len(elements), uiType, got)
+			}
+		}
+	}
+}
+
 func TestActionParams(t *testing.T) {
 	m := testModel(t, 80, 24)
 	var e, values loquat.Object

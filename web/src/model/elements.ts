@@ -58,6 +58,8 @@ export interface Spec {
   readonly placeholder: string;
   readonly required: boolean;
   readonly options: readonly Option[];
+  /** What the input has in a dialog before the user changes it. */
+  readonly start: unknown;
 }
 
 /** The most options that are all visible. A longer list, such as that of a backend's models, opens instead. */
@@ -68,47 +70,29 @@ const kinds: { readonly [type in NonNullable<ConfigElement["type"]>]: Spec["kind
   text: "text", multiline: "multiline", checkbox: "checkbox", number: "number", select: "chips", dropdown: "dropdown",
 };
 
+/** What an input of each kind takes: a text, which may be JSON, the text of a number, yes or no, or one of its options. */
+export const takes: { readonly [kind in Spec["kind"]]: "text" | "number" | "flag" | "option" } = {
+  text: "text", multiline: "text", checkbox: "flag", number: "number", chips: "option", dropdown: "option",
+};
+
 /** specOf returns how an input looks. A choice without options is a text, because nothing could be chosen. */
 export function specOf(element: { readonly [key: string]: unknown }, key: string): Spec {
-  const { type } = element;
+  const { type, default: start } = element;
   const options = optionsOf(element);
-  const kind = typeof type === "string" && Object.hasOwn(kinds, type) ? kinds[type as keyof typeof kinds] : "text";
-  const choice = kind === "chips" || kind === "dropdown";
-  const list = kind === "chips" && options.length > mostChips ? "dropdown" : kind;
+  let kind = typeof type === "string" && Object.hasOwn(kinds, type) ? kinds[type as keyof typeof kinds] : "text";
+  if (takes[kind] === "option" && !options.length) kind = "text";
+  if (kind === "chips" && options.length > mostChips) kind = "dropdown";
   return {
     key,
     label: labelOf(element.label, key),
-    kind: choice && !options.length ? "text" : list,
-    json: element.format === "json" && kind !== "checkbox" && kind !== "number",
+    kind,
+    json: element.format === "json" && takes[kind] === "text",
     description: labelOf(element.description),
     placeholder: labelOf(element.placeholder),
     required: element.required === true,
-    options: choice ? options : [],
+    options: takes[kind] === "option" ? options : [],
+    start: takes[kind] === "flag" ? start === true : (start ?? undefined),
   };
-}
-
-/** textOfValue returns a value as the text of its input. */
-export function textOfValue(spec: Spec, value: unknown): string {
-  if (value === undefined || value === null) return "";
-  if (spec.json) return JSON.stringify(value, null, 2);
-  return typeof value === "string" ? value : JSON.stringify(value);
-}
-
-type Fault = "required" | "number" | "json";
-
-/** valueOf returns the value of an input's text, undefined for an empty one, or what is wrong with the text. */
-export function valueOf(spec: Spec, text: string): { readonly value?: unknown; readonly fault?: Fault } {
-  if (text.trim() === "" && (text === "" || spec.json || spec.kind === "number")) return spec.required ? { fault: "required" } : {};
-  if (spec.kind === "number") {
-    const value = Number(text);
-    return Number.isFinite(value) ? { value } : { fault: "number" };
-  }
-  if (!spec.json) return { value: text };
-  try {
-    return { value: JSON.parse(text) as unknown };
-  } catch {
-    return { fault: "json" };
-  }
 }
 
 /** secretOf returns whether a secret is set, or null for a value that is not a secret. */

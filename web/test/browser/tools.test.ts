@@ -109,6 +109,7 @@ suite("tools", (check) => {
     await page.click("session-menu");
     await page.click("plugin-action");
     await page.shows("How many");
+    await page.until("the default is there", () => [...document.querySelectorAll<HTMLInputElement>("dialog[open] input")].some(({ value }) => value === "By noon"));
     await page.click("action-run");
     await page.shows("This is required.");
     await page.press("Shift", "Tab");

@@ -1,14 +1,44 @@
 // What the page makes of the elements of plugins, and the settings of a session.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ProblemError } from "@loquat/client";
-import { actionBody, actionsOf, attachmentKindsOf, elementsOf, faultsOf, inputsOf, secretOf, settingGroups, specOf, textsOf, valueOf, type ActionElement } from "../../src/model/elements.ts";
+import { ProblemError, type UIElement } from "@loquat/client";
+import { actionBody, actionsOf, attachmentKindsOf, elementsOf, faultsOf, inputsOf, secretOf, settingGroups, specOf, textsOf, type ActionElement } from "../../src/model/elements.ts";
+import { readInputs, valueOf, type Entered } from "../../src/model/inputs.ts";
 import { App } from "../../src/model/app.ts";
 import { memory } from "../../src/model/storage.ts";
 import { FakeWire } from "./fake.ts";
 import { page, state, tick } from "./page.ts";
 
 const action = { ui_type: "message_action", id: "a", action_id: "go", plugin: "p", action_owner: "feature", fixed_params: { fixed: true }, param_map: { word: "$dialog.the_word", at: "$message.index", of: "$session.session_id" }, dialog: { inputs: [{ name: "the_word", type: "text", required: true }, { name: "own" }, null, { label: "no name" }] } };
+
+/** Where the views get what they draw of each type of element. A type that the page does not draw returns true, with a comment that says why. */
+const drawn: { readonly [type in UIElement["ui_type"]]: (app: App) => unknown } = {
+  config: (app) => settingGroups(app.settings.elements.value, {}, "").length,
+  message_footer: (app) => app.settings.footers(reply).length,
+  status_bar: (app) => app.settings.status.value.length,
+  session_action: (app) => app.settings.sessionActions().length,
+  message_action: (app) => app.settings.messageActions(reply).length,
+  session_list_field: (app) => app.list.fields({ summary: { metadata: { title: "T" } } } as never).length,
+  composer_attachment: (app) => attachmentKindsOf(app.settings.elements.value, {}).images,
+  model_picker: (app) => app.settings.picker.value,
+};
+const reply = { message: { id: "m", role: "assistant", content: "c", metadata: {} }, index: 0 } as never;
+
+test("each type of element is drawn", async () => {
+  const { app, wire } = await page();
+  app.go({ at: "session", id: "one" });
+  wire.sessionsOf.get("one")!.set({ status: "ready", state: state("one", { messages: [{ id: "m", role: "assistant", content: "c", metadata: {} }] }), error: undefined });
+  await tick();
+  for (const [type, look] of Object.entries(drawn)) {
+    app.settings.elements.value = app.list.elements.value = [];
+    assert.ok(!look(app) || look(app) === true, `${type} without an element`);
+    const data = type === "session_list_field" ? "title" : type === "status_bar" ? "content" : "role";
+    app.settings.elements.value = app.list.elements.value = elementsOf({ elements: [
+      { ui_type: type, key: "model", id: "a", action_id: "go", attachment_type: "image", data, plugin: "p" }, ...(type === "model_picker" ? [{ key: "model" }] : []),
+    ] });
+    assert.ok(look(app), `the model gives the views no ${type}`);
+  }
+});
 
 test("elements of any shape do no harm", () => {
   for (const answer of [null, 1, "x", {}, { elements: 3 }]) assert.deepEqual(elementsOf(answer), []);
@@ -51,6 +81,23 @@ test("an action sends its params, and its errors go to the inputs", () => {
   assert.deepEqual(specs.map((spec) => spec.key), ["the_word", "own"]);
   const problem = new ProblemError({ code: "invalid", errors: [{ location: "body.params.word", message: "bad" }, { location: "body.params.own.x", message: "worse" }, { location: "body.params.__proto__", message: "odd" }] }, { status: 422 });
   assert.deepEqual({ ...faultsOf(element, specs, problem) }, { the_word: "bad", own: "worse", "": "odd" });
+});
+
+test("a dialog begins with the defaults of its inputs, which are sent until they are changed", () => {
+  const inputs = [
+    { name: "text", type: "text", default: "md" }, { name: "area", type: "multiline", default: "a\nb" }, { name: "json", type: "text", format: "json", default: { a: 1 } }, { name: "count", type: "number", default: 3 },
+    { name: "on", type: "checkbox", default: true }, { name: "chip", type: "select", options: ["a", { value: 2 }], default: 2 }, { name: "menu", type: "dropdown", options: ["a", "b"], default: "b" },
+    { name: "constructor", type: "text", required: true }, { name: "off", type: "checkbox" }, { name: "none", type: "text", default: null },
+  ];
+  const specs = inputsOf({ dialog: { inputs } } as unknown as ActionElement);
+  const read = (entered: Entered) => {
+    const { values, faults } = readInputs(specs, entered);
+    return { values: { ...values }, faults: { ...faults } };
+  };
+  const { text, area, json, count, on, chip, menu } = Object.fromEntries(inputs.map((input) => [input.name, input.default]));
+  assert.deepEqual(read(new Map()), { values: { text, area, json, count, on, chip, menu, off: false }, faults: { constructor: "required" } });
+  const changed = new Map(Object.entries({ text: { text: "" }, json: { text: "[1]" }, count: { text: "x" }, on: { value: false }, chip: { value: "a" }, constructor: { text: "c" } }));
+  assert.deepEqual(read(changed), { values: { area, json: [1], on: false, chip: "a", menu, constructor: "c", off: false }, faults: { count: "number" } });
 });
 
 test("attachments are what the elements allow", () => {

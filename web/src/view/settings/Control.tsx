@@ -1,8 +1,9 @@
 // The input of a setting or of a dialog. Its text is kept by who shows it.
 import { useId } from "preact/hooks";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { t } from "../../i18n/index.ts";
-import { shownValue, textOfValue, withValue, type Spec } from "../../model/elements.ts";
+import { shownValue, withValue, type Spec } from "../../model/elements.ts";
+import { textOfValue } from "../../model/inputs.ts";
 
 interface ControlProps {
   readonly spec: Spec;
@@ -20,7 +21,7 @@ interface ControlProps {
   readonly choose: (value: unknown) => void;
 }
 
-export function Control(props: ControlProps) {
+export function Control(props: ControlProps): VNode {
   const { spec, error, children } = props;
   const id = useId();
   const described = [spec.description ? `${id}-help` : "", error ? `${id}-error` : ""].filter(Boolean).join(" ");
@@ -33,25 +34,33 @@ export function Control(props: ControlProps) {
     </>
   );
   const name = <span dir="auto">{spec.label}{spec.required && spec.kind !== "checkbox" && <span class="required" aria-hidden="true"> *</span>}</span>;
-  if (spec.kind === "checkbox") {
-    return (
-      <div class="field" data-key={spec.key}>
-        <label class="check" for={id}>
-          <input {...ids} type="checkbox" checked={props.value === true} onChange={(e) => props.choose(e.currentTarget.checked)} />
-          {name}
-        </label>
-        {below}
-      </div>
-    );
-  }
-  if (spec.kind === "chips") return <Chips {...props} ids={ids} name={name} below={below} />;
-  return (
+  const named = (input: VNode): VNode => (
     <div class="field" data-key={spec.key}>
       <label for={id}>{name}</label>
-      {spec.kind === "dropdown" ? <Dropdown {...props} ids={ids} /> : <Text {...props} ids={ids} />}
+      {input}
       {below}
     </div>
   );
+  switch (spec.kind) {
+    case "checkbox":
+      return (
+        <div class="field" data-key={spec.key}>
+          <label class="check" for={id}>
+            <input {...ids} type="checkbox" checked={props.value === true} onChange={(e) => props.choose(e.currentTarget.checked)} />
+            {name}
+          </label>
+          {below}
+        </div>
+      );
+    case "chips":
+      return <Chips {...props} ids={ids} name={name} below={below} />;
+    case "dropdown":
+      return named(<Dropdown {...props} ids={ids} />);
+    case "text":
+    case "multiline":
+    case "number":
+      return named(<Text {...props} ids={ids} />);
+  }
 }
 
 interface Ids {

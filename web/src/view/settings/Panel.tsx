@@ -2,7 +2,8 @@
 import "../parts/common.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { t, type Key } from "../../i18n/index.ts";
-import { pluginName, secretOf, settingGroups, specOf, valueOf, type ConfigElement } from "../../model/elements.ts";
+import { pluginName, secretOf, settingGroups, specOf, type ConfigElement } from "../../model/elements.ts";
+import { valueOf } from "../../model/inputs.ts";
 import { explain } from "../../model/problems.ts";
 import { useApp } from "../context.ts";
 import { Button, IconButton } from "../parts/Button.tsx";

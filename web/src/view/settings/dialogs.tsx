@@ -2,7 +2,8 @@
 import "../parts/common.ts";
 import { useRef, useState } from "preact/hooks";
 import { t } from "../../i18n/index.ts";
-import { actionLabel, inputsOf, labelOf, valueOf, type Spec } from "../../model/elements.ts";
+import { actionLabel, inputsOf, labelOf } from "../../model/elements.ts";
+import { enteredIn, readInputs, type Entered } from "../../model/inputs.ts";
 import type { Asked } from "../../model/settings.ts";
 import { useApp } from "../context.ts";
 import { Button } from "../parts/Button.tsx";
@@ -18,22 +19,6 @@ export default function Dialogs() {
 }
 
 type Texts = { readonly [name: string]: string };
-type Json = { readonly [name: string]: unknown };
-
-/** read returns the values of the inputs, and what is wrong with their texts. Empty inputs have no value. */
-function read(specs: readonly Spec[], chosen: Json, texts: Texts): { values: Json; faults: Texts } {
-  const values: { [name: string]: unknown } = Object.create(null);
-  const faults: { [name: string]: string } = Object.create(null);
-  for (const spec of specs) {
-    const { key } = spec;
-    const typed = spec.kind === "text" || spec.kind === "multiline" || spec.kind === "number";
-    const { value, fault } = typed ? valueOf(spec, texts[key] ?? "") : { value: spec.kind === "checkbox" ? chosen[key] === true : chosen[key], fault: undefined };
-    if (fault) faults[key] = t(`setting.fault_${fault}`);
-    else if (value === undefined && spec.required) faults[key] = t("setting.fault_required");
-    else if (value !== undefined) values[key] = value;
-  }
-  return { values, faults };
-}
 
 function ActionForm({ asked }: { readonly asked: Asked }) {
   const { settings } = useApp();
@@ -41,8 +26,7 @@ function ActionForm({ asked }: { readonly asked: Asked }) {
   const { dialog } = element;
   const specs = inputsOf(element);
   const form = useRef<HTMLFormElement>(null);
-  const [texts, setTexts] = useState<Texts>(Object.create(null) as Texts);
-  const [chosen, setChosen] = useState<Json>(Object.create(null) as Json);
+  const [entered, setEntered] = useState<Entered>(new Map());
   const [faults, setFaults] = useState<Texts>({});
   const running = settings.isRunning(element);
   const label = actionLabel(element);
@@ -54,8 +38,9 @@ function ActionForm({ asked }: { readonly asked: Asked }) {
   const submit = async (e: Event): Promise<void> => {
     e.preventDefault();
     if (running) return;
-    const { values, faults: found } = read(specs, chosen, texts);
-    if (Object.keys(found).length) return fail(found);
+    const { values, faults: found } = readInputs(specs, entered);
+    const names = Object.keys(found);
+    if (names.length) return fail(Object.fromEntries(names.map((name) => [name, t(`setting.fault_${found[name]!}`)])));
     setFaults({});
     const problem = await settings.run(asked, values);
     if (problem) fail(settings.faults(element, problem));
@@ -66,19 +51,23 @@ function ActionForm({ asked }: { readonly asked: Asked }) {
     <Dialog title={labelOf(dialog?.title) || label} class="small" test="action-dialog" onClose={close}>
       <form ref={form} noValidate onSubmit={(e) => void submit(e)}>
         {message && <p class="action-message" dir="auto">{message}</p>}
-        {specs.map((spec) => (
-          <Control
-            key={spec.key}
-            spec={spec}
-            value={chosen[spec.key]}
-            draft={texts[spec.key] ?? ""}
-            disabled={running}
-            error={faults[spec.key]}
-            write={(text) => setTexts((before) => ({ ...before, [spec.key]: text }))}
-            done={() => {}}
-            choose={(value) => setChosen((before) => ({ ...before, [spec.key]: value }))}
-          />
-        ))}
+        {specs.map((spec) => {
+          const { text, value } = enteredIn(entered, spec);
+          const enter = (now: { readonly text?: string; readonly value?: unknown }): void => setEntered((before) => new Map(before).set(spec.key, now));
+          return (
+            <Control
+              key={spec.key}
+              spec={spec}
+              value={value}
+              draft={text}
+              disabled={running}
+              error={faults[spec.key]}
+              write={(written) => enter({ text: written })}
+              done={() => {}}
+              choose={(chosen) => enter({ value: chosen })}
+            />
+          );
+        })}
         {faults[""] && <p class="field-error" role="alert" dir="auto" data-test="action-error">{faults[""]}</p>}
         <footer class="dialog-foot">
           {running && <Spinner label={t("plugins.progress", { label })} />}

@@ -24,7 +24,7 @@ const elements = [
       title: "Order planks",
       inputs: [
         { name: "count", type: "number", label: "How many", required: true },
-        { name: "note", type: "text", label: "Note for the sawmill" },
+        { name: "note", type: "text", label: "Note for the sawmill", default: "By noon" },
         { name: "oiled", type: "checkbox", label: "Oiled" },
       ],
     },
