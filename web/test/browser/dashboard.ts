@@ -55,7 +55,7 @@ export async function dashboardPicture(browser: Browser, dashboard: string, file
     await page.addScriptTag({ path: require.resolve("uplot/dist/uPlot.iife.min.js") });
     await page.evaluate("globalThis.__name = (f) => f"); // the loader of TypeScript calls it in functions with names
     await page.evaluate(draw, charts);
-    await page.screenshot({ path: file, type: "webp", quality: 70 });
+    await page.screenshot({ path: file, type: "webp", quality: 50 });
     await page.close();
   } finally {
     await server.stop();
