@@ -46,10 +46,10 @@ func (CompactRange) UIElements(context.Context, ui.Input) ([]loquat.Object, erro
 		Set("param_map", map[string]string{"start": "$dialog.start", "end": "$dialog.end", "instructions": "$dialog.instructions"}).
 		Set("dialog", map[string]any{
 			"kind": "form", "title": "Compact messages",
-			"message": "A summary, written by the model of this session, replaces these messages.",
+			"message": "A summary, written by the model of this session, replaces these messages. The first message of the session has the number 0.",
 			"inputs": []input{
-				{Name: "start", Type: "number", Label: "First message, counted from 0", Required: true, Placeholder: "0"},
-				{Name: "end", Type: "number", Label: "Last message, counted from 0", Required: true},
+				{Name: "start", Type: "number", Label: "First message", Required: true, Placeholder: "0"},
+				{Name: "end", Type: "number", Label: "Last message", Required: true},
 				{Name: "instructions", Type: "multiline", Label: "Instructions", Placeholder: "What the summary should keep"},
 			},
 		}).

@@ -64,7 +64,7 @@ func TestUpgradeCheckOfOlderVersion(t *testing.T) {
 	}
 	o.serve()
 	code, said = upgradeCheck(t, program, o.data)
-	expectCheck(t, code, said, binary.ExitOK, "the next start changes nothing in it", "way back: open", "server: a server uses the data now\n", "disk: the upgrade needs up to 0.0 MiB")
+	expectCheck(t, code, said, binary.ExitOK, "the next start changes nothing in it", "way back: open", "server: a server uses the data now\n")
 	o.stop()
 }
 

@@ -70,6 +70,7 @@ var decided = []struct{ place, why string }{
 	{`api schema \w+`, "schemas have other names"},
 	{`command loquat pair --scope`, "without a value it depends on --user; without --user it is read as before"},
 	{`plugin /sessions/s/ui-schema.loquat.providers.reference_generic_compatible .*\.(label|description)`, "texts that people read"},
+	{`plugin /sessions/s/ui-schema.loquat.features.compact_range .*\.dialog\.(message|inputs)`, "texts that people read, and an example that did not fit"},
 	{`config .limits.max_response_bytes`, "its default is 64 MiB"},
 }
 
