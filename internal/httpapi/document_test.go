@@ -159,7 +159,7 @@ func TestDocumentOfElements(t *testing.T) {
 			t.Errorf("%s has the attributes %q in internal/ui/lint.go and %q in the document", kind, want, got)
 		}
 	}
-	inputs := regexp.MustCompile("An input has ([^.]+)\\.").FindStringSubmatch(textOf(t, "ui.md"))
+	inputs := regexp.MustCompile(`An input has ([^.]+)\.`).FindStringSubmatch(textOf(t, "ui.md"))
 	if inputs == nil {
 		t.Fatal("docs/ui.md does not say what an input has")
 	}

@@ -57,10 +57,10 @@ func window(text string, hits []Range) (start, end int) {
 	}
 	end = min(len(text), start+excerptBytes)
 	start = max(0, min(start, end-excerptBytes))
-	for start > 0 && start < len(text) && !utf8.RuneStart(text[start]) {
+	for start > 0 && start < end && !utf8.RuneStart(text[start]) {
 		start++
 	}
-	for end < len(text) && !utf8.RuneStart(text[end]) {
+	for end > start && end < len(text) && !utf8.RuneStart(text[end]) {
 		end--
 	}
 	if start > 0 {

@@ -125,6 +125,8 @@ func (r *reloads) follow(ctx context.Context, sessionID, want string) error {
 		switch e.Type {
 		case loquat.Partial:
 			got += e.Message.Content
+		case loquat.Final:
+			got = e.Messages[0].Content // a follower that is behind gets no increments after the end
 		case loquat.ErrorEvent:
 			return fmt.Errorf("the request failed: %s", e.Detail)
 		case loquat.RequestCompleted:
