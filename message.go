@@ -202,11 +202,11 @@ func (m Message) AssetIDs() []string {
 		return nil
 	}
 	var list []json.RawMessage
-	_ = json.Unmarshal(raw, &list) // it stays empty if raw is no list
+	_ = json.Unmarshal(raw, &list) // anything but a list leaves it empty
 	var ids []string
 	for _, raw := range list {
 		var attachment Object
-		_ = json.Unmarshal(raw, &attachment) // it stays empty if raw is no object
+		_ = json.Unmarshal(raw, &attachment) // anything but an object leaves it empty
 		if id := attachment.String("asset_id"); id != "" {
 			ids = append(ids, id)
 		}

@@ -112,7 +112,7 @@ func TestObject(t *testing.T) {
 	o.Set("s", func() {})
 }
 
-// A string is read like encoding/json reads it. null is no string.
+// StringOf reads a string as encoding/json does, and does not read null.
 func TestStringOf(t *testing.T) {
 	for _, raw := range []string{`"plain"`, `"grüße 世界"`, `""`, `"a\"b"`, `"\u00e4\n"`, "\"\xff\"", "\"a\tb\"", `"a" `, ` "a"`, `"`, `"a`, `"ab`, `ab"`, `"a""b"`, `null`, `7`, `{}`, ``} {
 		var want string

@@ -123,7 +123,7 @@ func TokensIn(metadata Object) *Tokens {
 // counts must not overflow.
 const maxCount = 1 << 53
 
-// countIn returns the number that raw is, or 0 if it is no count.
+// countIn reads a count. It returns 0 for anything else, and for a count above maxCount.
 func countIn(raw json.RawMessage) int64 {
 	n, _ := strconv.ParseInt(string(raw), 10, 64)
 	if n > maxCount {

@@ -235,13 +235,14 @@ func (s *server) openStore(ctx context.Context, cfg *config.Config) (driver stor
 // listen opens a port.
 func listen(address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
+	if err == nil {
+		return ln, nil
+	}
+	remedy := "choose another address with --listen, LOQUAT_LISTEN or server.listen"
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%w; if that is a Loquat server, use it or stop it, otherwise choose another address with --listen, LOQUAT_LISTEN or server.listen", err)
+		remedy = "if that is a Loquat server, use it or stop it, otherwise " + remedy
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w; choose another address with --listen, LOQUAT_LISTEN or server.listen", err)
-	}
-	return ln, nil
+	return nil, fmt.Errorf("%w; %s", err, remedy)
 }
 
 // warnIfOpen warns of a server that others reach through a proxy, and that asks nobody for a token.

@@ -78,15 +78,15 @@ func (c *Config) checkProviders(ch *checker, loaded Loaded) {
 		selector, given := provider["provider"]
 		switch {
 		case !given:
-			ch.fault(path, "is missing; must be one of %s", describe(selectors))
+			ch.fault(path, "is missing; must be one of %s", choiceOf(selectors))
 		case kindFault(String, selector) == "" && !slices.Contains(selectors, provider.String("provider")):
-			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", loquat.Clip(provider.String("provider"), loquat.Excerpt), describe(selectors))
+			ch.fault(path, "is %q, which no loaded plugin provides; must be one of %s", loquat.Clip(provider.String("provider"), loquat.Excerpt), choiceOf(selectors))
 		}
 	}
 }
 
-// describe lists selectors, and says what the usual one is for.
-func describe(selectors []string) string {
+// choiceOf lists selectors, and says what the usual one is for.
+func choiceOf(selectors []string) string {
 	list := strings.Join(selectors, ", ")
 	if slices.Contains(selectors, DefaultSelector) {
 		list += "; " + DefaultSelector + " is for every backend with a chat-completions API, such as those of OpenAI and Ollama"
@@ -178,7 +178,7 @@ func (c *Config) checkServer(ch *checker, loaded Loaded) {
 		}
 	}
 	if !s.Closed() && !loaded.Insecure && checkListen(s.Listen) == nil && !IsLoopback(s.Listen) {
-		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add one, accept those of another system with server.jwt, make one with `loquat token new NAME`, listen on 127.0.0.1, or start with --insecure", s.Listen)
+		ch.fault("server.listen", "is %s, which others can reach, and there are no server.auth_tokens; add a token there, make one with `loquat token new NAME`, accept the tokens of another system with server.jwt, listen on 127.0.0.1, or start with --insecure", s.Listen)
 	}
 	if s.DebugListen != "" && !loaded.DebugInsecure && checkListen(s.DebugListen) == nil && !IsLoopback(s.DebugListen) {
 		ch.fault("server.debug_listen", "is %s, which others can reach, and profiles need no token; listen on 127.0.0.1 and reach it through ssh -L, or start with --debug-insecure", s.DebugListen)

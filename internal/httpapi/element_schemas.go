@@ -63,7 +63,7 @@ func elementFields() map[string]*huma.Schema {
 		"label":                text(""),
 		"description":          text(""),
 		"options":              route.ListOf(route.RefTo("ElementOption")),
-		"default":              {Description: "Of a setting, shown while there is no value. Of a dialog's input, the value until the user changes it. Any JSON."},
+		"default":              {Description: "Any JSON. Clients show the default of a setting that has no value. An input of a dialog has its default until the user changes it."},
 		"required":             yes(""),
 		"placeholder":          text(""),
 		"config_path":          text("The dotted path of the value in the configuration, if it differs from the key."),

@@ -90,7 +90,7 @@ func TestHostileInput(t *testing.T) {
 			if status != tc.status || tc.param != "" && (f.Error.Param == nil || *f.Error.Param != tc.param) {
 				t.Errorf("got %d %+v, want %d and param %q", status, f, tc.status, tc.param)
 			}
-			if strings.HasPrefix(name, "no prefix") && !strings.HasSuffix(f.Error.Message, "; the base URL has to end in /v1") {
+			if strings.HasPrefix(name, "no prefix") && !strings.HasSuffix(f.Error.Message, "; the base URL must end in /v1") {
 				t.Errorf("the message is %q", f.Error.Message)
 			}
 			if len(f.Error.Message) > 3000 {

@@ -245,7 +245,7 @@ func (t *Table) notFound(r *http.Request) error {
 	}
 	for _, face := range t.Faces {
 		if t.lacksPrefix(face, clean) {
-			return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; the base URL has to end in %s", clean, strings.TrimSuffix(face.Prefix, "/"))
+			return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; the base URL must end in %s", clean, strings.TrimSuffix(face.Prefix, "/"))
 		}
 	}
 	return loquat.Errorf(loquat.CodeNotFound, "there is no route %q; /docs lists them", loquat.Clip(r.URL.Path, loquat.Excerpt))

@@ -37,6 +37,15 @@ interface Chart extends Pick<Panel, "title" | "gridPos"> {
   data: (number | null)[][];
 }
 
+/** Series is a line, as Prometheus answers it: its labels, and values with their times in seconds. */
+interface Series {
+  metric: Record<string, string>;
+  values: [number, string][];
+}
+
+/** Ask gets the answer of Prometheus to a path. */
+type Ask = (path: string) => Promise<Series[]>;
+
 /** dashboardPicture puts a server under load and writes a picture of the panels of a dashboard. */
 export async function dashboardPicture(browser: Browser, dashboard: string, file: string): Promise<void> {
   const shown = partsOf(JSON.parse(await readFile(dashboard, "utf8")).panels);
@@ -97,7 +106,7 @@ async function chat(server: Server, n: number): Promise<void> {
 }
 
 /** withPrometheus calls what with a function that asks Prometheus, which reads the metrics of a server once a second. */
-async function withPrometheus<T>(server: Server, what: (ask: (path: string) => Promise<{ metric: Record<string, string>; values: [number, string][] }[]>) => Promise<T>): Promise<T> {
+async function withPrometheus<T>(server: Server, what: (ask: Ask) => Promise<T>): Promise<T> {
   const folder = await mkdtemp(join(tmpdir(), "loquat-prometheus-"));
   const address = await freeAddress();
   const scrape = { job_name: "loquat", static_configs: [{ targets: [new URL(server.url).host], labels: { instance: "chat.example" } }] };
@@ -106,7 +115,7 @@ async function withPrometheus<T>(server: Server, what: (ask: (path: string) => P
   const exit = once(prometheus, "exit");
   try {
     await until("Prometheus is ready", () => fetch(`http://${address}/-/ready`).then((answer) => answer.ok, () => false));
-    return await what(async (path) => ((await (await fetch(`http://${address}${path}`)).json()) as { data: { result: [] } }).data.result);
+    return await what(async (path) => ((await (await fetch(`http://${address}${path}`)).json()) as { data: { result: Series[] } }).data.result);
   } finally {
     prometheus.kill();
     await exit;
@@ -123,7 +132,7 @@ async function freeAddress(): Promise<string> {
 }
 
 /** chartOf asks Prometheus for the lines of a panel, as Grafana does. */
-async function chartOf(panel: Panel, ask: (path: string) => Promise<{ metric: Record<string, string>; values: [number, string][] }[]>, from: number, to: number): Promise<Chart> {
+async function chartOf(panel: Panel, ask: Ask, from: number, to: number): Promise<Chart> {
   const start = Math.ceil(from);
   const times = Array.from({ length: Math.floor(to) - start }, (_, i) => start + i);
   const chart: Chart = { title: panel.title, gridPos: panel.gridPos, unit: panel.fieldConfig?.defaults.unit ?? "", names: [], data: [times] };
