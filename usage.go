@@ -119,14 +119,14 @@ func TokensIn(metadata Object) *Tokens {
 	return &t
 }
 
-// maxCount is the largest count that is believed. Clients may give messages any metadata, and sums of
-// counts must not overflow.
-const maxCount = 1 << 53
+// MaxCount is the largest count of tokens that is believed. Backends, and clients in the metadata of messages,
+// may give any number, and sums of counts must not overflow.
+const MaxCount = 1 << 53
 
-// countIn reads a count. It returns 0 for anything else, and for a count above maxCount.
+// countIn reads a count. It returns 0 for anything else, and for a count above MaxCount.
 func countIn(raw json.RawMessage) int64 {
 	n, _ := strconv.ParseInt(string(raw), 10, 64)
-	if n > maxCount {
+	if n > MaxCount {
 		return 0
 	}
 	return max(0, n)

@@ -116,7 +116,7 @@ func tokens(raw json.RawMessage) (int64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	if f > 1<<53 || f != math.Trunc(f) {
+	if f > loquat.MaxCount || f != math.Trunc(f) {
 		return 0, false
 	}
 	return int64(f), true
